@@ -99,23 +99,53 @@ def list_machine_sessions(
     """Return the sessions of a machine. If the machine does not answer, return the sessions of its
     last answer.
     """
-    try:
-        fields = _request_sessions(machine, environment, includes_ended=includes_ended)
-    except MachineUnavailableError as error:
-        last_listing = _load_last_listing(machine, environment)
-        sessions = [
-            session for session in last_listing.sessions if session.is_running or includes_ended
-        ]
-        return last_listing._replace(sessions=sessions, problem=error.reason)
-    _store_listing(machine, environment, fields)
-    return MachineListing(machine, _parse_sessions(machine, fields))
+    with SessionLister(machine, environment) as lister:
+        return lister.list_sessions(includes_ended=includes_ended)
 
 
-def _request_sessions(
-    machine: Machine, environment: Mapping[str, str], *, includes_ended: bool
-) -> Sequence[Any]:
-    deadline = time.monotonic() + LIST_TIMEOUT_S
-    with open_relay(machine, environment) as relay:
+class SessionLister:
+    """Asks a machine for its sessions. The relay is kept for further requests until `close`."""
+
+    def __init__(self, machine: Machine, environment: Mapping[str, str]) -> None:
+        self._machine = machine
+        self._environment = environment
+        self._relay: RelaySocket | None = None
+
+    def __enter__(self) -> "SessionLister":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the relay. The next request starts another one."""
+        if self._relay is not None:
+            self._relay.close()
+            self._relay = None
+
+    def list_sessions(self, *, includes_ended: bool) -> MachineListing:
+        """Return the machine's sessions, or those of its last answer if it does not answer."""
+        try:
+            fields = self._request_sessions(includes_ended=includes_ended)
+        except MachineUnavailableError as error:
+            self.close()
+            last_listing = _load_last_listing(self._machine, self._environment)
+            sessions = [
+                session for session in last_listing.sessions if session.is_running or includes_ended
+            ]
+            return last_listing._replace(sessions=sessions, problem=error.reason)
+        _store_listing(self._machine, self._environment, fields)
+        return MachineListing(self._machine, _parse_sessions(self._machine, fields))
+
+    def _request_sessions(self, *, includes_ended: bool) -> Sequence[Any]:
+        """Return the machine's answer. Raise MachineUnavailableError if there is none within
+        LIST_TIMEOUT_S.
+        """
+        deadline = time.monotonic() + LIST_TIMEOUT_S
+        if self._relay is None:
+            self._relay = open_relay(self._machine, self._environment)
+        relay = self._relay
+        relay.settimeout(LIST_TIMEOUT_S)
         with suppress(OSError):  # the reason is in the output of `ssh`
             relay.sendall(encode_sessions_request(includes_ended=includes_ended))
         splitter = LineSplitter(MAX_ANSWER_BYTES)
@@ -128,15 +158,24 @@ def _request_sessions(
             except OSError:
                 chunk = b""
             for line in splitter.feed(chunk):
-                with suppress(FrameError):  # a line of the remote shell's start files
-                    frame = parse_frame(line)
-                    if frame["kind"] == "sessions":
-                        return as_list(frame.get("sessions"))
-                    raise MachineUnavailableError(machine, str(frame.get("reason")))
+                if (sessions := self._parse_answer(line)) is not None:
+                    return sessions
             if not chunk:
                 reason = relay.explain_end() or "its relay ended without an answer"
-                raise MachineUnavailableError(machine, reason)
-    raise MachineUnavailableError(machine, f"no answer within {LIST_TIMEOUT_S:g} s")
+                raise MachineUnavailableError(self._machine, reason)
+        raise MachineUnavailableError(self._machine, f"no answer within {LIST_TIMEOUT_S:g} s")
+
+    def _parse_answer(self, line: bytes) -> Sequence[Any] | None:
+        """Return the sessions in a line of the relay. Return None for a line that the start files of
+        the remote shell print. Raise MachineUnavailableError if the relay refuses the request.
+        """
+        try:
+            frame = parse_frame(line)
+        except FrameError:
+            return None
+        if frame["kind"] != "sessions":
+            raise MachineUnavailableError(self._machine, str(frame.get("reason")))
+        return as_list(frame.get("sessions"))
 
 
 def _parse_sessions(machine: Machine, sessions: Sequence[Any]) -> list[SessionRecord]:
@@ -213,17 +252,18 @@ def get_machine(session_id: str, environment: Mapping[str, str]) -> Machine:
 
 
 def run_session_command(
-    session: SessionRecord,
+    session_id: str,
     command: Sequence[str],
     environment: Mapping[str, str],
     args: Sequence[str] = (),
+    stdout: int | None = None,
 ) -> int:
-    """Run a command for a session on its machine: the command, the UUID of the session, and further
-    arguments. Return its exit status.
+    """Run a command for the session MACHINE:UUID on its machine: the command, the UUID, and further
+    arguments. Return its exit status. `stdout` replaces the stdout of this process.
     """
-    machine = get_machine(session.session_id, environment)
-    uuid = split_machine(session.session_id)[1]
-    return run_command_on_machine(machine, (*command, uuid, *args), environment)
+    machine = get_machine(session_id, environment)
+    uuid = split_machine(session_id)[1]
+    return run_command_on_machine(machine, (*command, uuid, *args), environment, stdout=stdout)
 
 
 def run_command_on_machine(
@@ -233,9 +273,10 @@ def run_command_on_machine(
     *,
     cwd: str = "",
     input_text: str = "",
+    stdout: int | None = None,
 ) -> int:
-    """Run a command of the shim on another machine, with its output on this terminal. Return its
-    exit status.
+    """Run a command of the shim on another machine, with its output on this terminal or on
+    `stdout`. Return its exit status.
 
     Raise MachineUnavailableError if the machine cannot be reached, or if the command does not end
     within COMMAND_TIMEOUT_S.
@@ -243,7 +284,7 @@ def run_command_on_machine(
     sys.stdout.flush()
     request = encode_command_request(argv, cwd, environment)
     with tempfile.TemporaryFile() as stderr:
-        process = start_ssh(machine, environment, subprocess.PIPE, None, stderr)
+        process = start_ssh(machine, environment, subprocess.PIPE, stdout, stderr)
         try:
             process.communicate(request + input_text.encode(), COMMAND_TIMEOUT_S)
         except subprocess.TimeoutExpired:

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
+from threading import Thread
 from typing import IO
 
 from shim.core.errors import SystemResourceError
@@ -62,7 +63,9 @@ class MachineUnavailableError(SystemResourceError):
 
 
 class RelaySocket(socket.socket):
-    """A socket that is connected to a relay on another machine. `close` ends its `ssh` process."""
+    """A socket that is connected to a relay on another machine. `close` ends its `ssh` process
+    without waiting for it.
+    """
 
     def __init__(
         self, descriptor: int, process: "subprocess.Popen[bytes]", stderr: IO[bytes]
@@ -73,8 +76,10 @@ class RelaySocket(socket.socket):
 
     def close(self) -> None:
         super().close()
-        stop_ssh(self._process)
         self._stderr.close()
+        if self._process.poll() is None:
+            self._process.terminate()
+            Thread(target=stop_ssh, args=(self._process,), daemon=True).start()
 
     def explain_end(self) -> str:
         """Return why the connection ended, as `ssh` or the remote shell reports it, or ""."""

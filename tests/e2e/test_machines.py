@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import Browser, require_programs
 from frontend import DropInFrontend
 from model_scripts import REPLY_AFTER_TOOL
 from sandbox import TURN_SECONDS, wait_until
+from session_page import Page, Served
 from ssh_machines import CuttingProxy, SshLab
 from terminal import on_terminal
 from vendor_setups import QWEN
@@ -122,6 +124,43 @@ def test_session_of_another_machine_is_started_answered_and_removed(
     assert run_shim(here, "claude", "stop", session_id).stdout == f"stopped {session_id}\n"
     assert run_shim(here, "claude", "rm", f"build:{session_id}").stdout == f"removed {session_id}\n"
     assert list_agents(here, "--all") == []
+    assert frontend.list_remaining_processes() == {}
+
+
+@pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
+def test_session_of_another_machine_is_answered_and_resumed_on_the_page(
+    lab: SshLab, frontend: DropInFrontend
+) -> None:
+    require_programs()
+    lab.start_machine("build", frontend.environment)
+    here = lab.build_environment(["build"])
+    start = ("claude", "--bg", "--machine", "build", "--cwd", str(frontend.folder))
+    begun = run_shim(
+        here, *start, "--shim-vendor", "qwen", *frontend.extra_args, "[[shell]] touch made"
+    )
+    session_id = BEGUN.findall(begun.stdout)[0]
+    browser = Browser("127.0.0.1")
+    browser.wait_timeout_s = TURN_SECONDS
+    served = Served(here)
+    page = Page(browser, served)
+    try:
+        page.open_page()
+        page.wait_for_text("build · qwen", ".where")
+        browser.click(f"[data-id='{session_id}']")
+        page.wait_for_questions()
+        browser.click(".choose .strong")
+        page.wait_for_text(REPLY_AFTER_TOOL, "#steps")
+        assert (frontend.folder / "made").exists()
+        run_shim(here, "claude", "stop", session_id)
+        browser.wait_until(lambda: page.read_text("#chip") not in ("", "Idle"))
+        page.type_text("[[text]]")
+        browser.click("#send")
+        browser.wait_until(lambda: len(browser.find_elements("#steps .result")) == 2)
+        assert page.list_errors() == []
+    finally:
+        browser.close()
+        served.kill()
+        run_shim(here, "claude", "rm", session_id)
     assert frontend.list_remaining_processes() == {}
 
 

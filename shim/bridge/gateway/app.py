@@ -118,7 +118,7 @@ INDEX_FILE = "index.html"
 # keys from a session's metadata
 SESSION_KEYS = (
     "id", "session", "vendor", "name", "cwd", "created", "started", "updated", "alive", "state", "status", "waitingFor",
-    "needs", "detail", "driver", "version",
+    "needs", "detail", "driver", "version", "machine", "away",
 )  # fmt: skip
 # the default and the maximum number of past steps
 DEFAULT_STEPS = 1000

@@ -8,21 +8,23 @@ import errno
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import lru_cache
-from functools import partial as bind
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import anyio
 
 from shim.bridge import launch, registry
 from shim.bridge.client import HostConnection, connect_to_session
-from shim.bridge.log import RecordedSessionLog
+from shim.bridge.ended_session import (
+    has_cursor_line,
+    iterate_ended_session_frames,
+    open_ended_log,
+)
 from shim.bridge.registry import SessionRecord
 from shim.core.adapter.adapter import Adapter
 from shim.core.bridge.frames import DRIVE, WATCH, LogCursor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
-from shim.core.reading.values import get_text
 from shim.process.find_program import find_program, resolve_command_prefix
 from shim.process.spawn_error import create_spawn_error
 from shim.state import own_profiles
@@ -31,7 +33,7 @@ from shim.state.config import ShimSettings, VendorSettings, load_shim_settings
 # The names under which other clients see the gateway's connections.
 CONTROLLER_NAME = "web"
 WATCHER_NAME = "web reader"
-READ_BATCH_LINES = 256  # lines of an ended session's log that are read at once
+READ_BATCH_FRAMES = 256  # frames of an ended session that are read at once
 # The maximum number of cached logs of ended sessions. The index of a log needs a few kB, and a page
 # shows only one session.
 MAX_OPEN_LOGS = 16
@@ -206,13 +208,13 @@ class LocalBackgroundSessionManager:
         return True
 
     def has_accepted_prompt(self, session_id: str, prompt_id: str) -> bool:
-        return prompt_id in _open_log(self._load_session(session_id)).list_message_ids()
+        return prompt_id in open_ended_log(self._load_session(session_id)).list_message_ids()
 
     def is_cursor_at_log_end(self, session_id: str, cursor: LogCursor) -> bool:
-        log = _open_log(self._load_session(session_id))
+        log = open_ended_log(self._load_session(session_id))
         if cursor.number != log.last_line_number:
             return False
-        return _has_cursor_line(log, cursor)
+        return has_cursor_line(log, cursor)
 
     @asynccontextmanager
     async def connect_to_session(
@@ -242,7 +244,7 @@ class LocalBackgroundSessionManager:
         async with await connect_to_session(
             session.session_id, self._environment, role=role, after=after, **hello
         ) as connection:
-            yield _RunningFeed(connection)
+            yield RunningFeed(connection)
 
     def _load_session(self, session_id: str) -> SessionRecord:
         session = registry.find_session_trusting_metadata(session_id, self._environment)
@@ -251,7 +253,7 @@ class LocalBackgroundSessionManager:
         return session
 
 
-class _RunningFeed:
+class RunningFeed:
     """A connection to a running host."""
 
     def __init__(self, connection: HostConnection) -> None:
@@ -273,39 +275,15 @@ class _EndedFeed:
     """
 
     def __init__(self, session: SessionRecord, after: LogCursor | None) -> None:
-        self._session = session
-        self._log = _open_log(session)
-        self._has_gap = after is not None and not _has_cursor_line(self._log, after)
-        if after is None or self._has_gap:
-            self._after_number = 0
-        else:
-            self._after_number = after.number
+        self._frames = iterate_ended_session_frames(session, open_ended_log(session), after)
 
     async def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
-        metadata = self._session.metadata
-        last_number = self._log.last_line_number
-        state = {key: metadata.get(key) for key in STATE_KEYS}
-        session_fields = {
-            key: metadata.get(key)
-            for key in ("session", "vendor", "name", "cwd", "generation", "version")
-        }
-        yield {"kind": "welcome", **session_fields, "id": self._session.short_id, "number": last_number,
-               "state": state, "driver": None, "questions": []}  # fmt: skip
-        if self._has_gap:
-            yield {"kind": "gap", "from": 0, "to": last_number, "reason": "unknown"}
-        after_number = self._after_number
-        while entries := await anyio.to_thread.run_sync(
-            bind(self._log.read, after_number, READ_BATCH_LINES)
-        ):
-            for entry in entries:
-                after_number = entry.number
-                yield {"kind": "line", "number": after_number, "generation": entry.generation, "at": entry.at_ms,
-                       "raw": entry.line}  # fmt: skip
-        yield {"kind": "synced", "number": last_number}
-        yield {
-            "kind": "bye",
-            "reason": get_text(metadata, "detail", get_text(metadata, "state", "ended")),
-        }
+        while frames := await anyio.to_thread.run_sync(self._read_batch):
+            for frame in frames:
+                yield frame
+
+    def _read_batch(self) -> list[Mapping[str, Any]]:
+        return list(islice(self._frames, READ_BATCH_FRAMES))
 
     async def send_frame(self, frame: Mapping[str, Any]) -> None:
         raise FrontendError("the session has ended")
@@ -318,37 +296,3 @@ def _build_session_fields(session: SessionRecord) -> dict[str, Any]:
         "session": session.session_id,
         "alive": session.is_running,
     }
-
-
-def _has_cursor_line(log: RecordedSessionLog, cursor: LogCursor) -> bool:
-    """Return whether a log contains the line at a cursor, with the same generation. A cursor with
-    the number 0 matches every log.
-
-    If a system crash loses a line, a later generation uses the line's number again.
-    """
-    if cursor.number == 0:
-        return True
-    entries = log.read(cursor.number - 1, 1)
-    if not entries:
-        return False
-    return (entries[0].number, entries[0].generation) == (
-        cursor.number,
-        cursor.generation,
-    )
-
-
-def _open_log(session: SessionRecord) -> RecordedSessionLog:
-    """Return the log of an ended session. Raise FrontendError if it cannot be read."""
-    try:
-        return _load_ended_log(session.log_folder, int(session.metadata["generation"]))
-    except OSError as error:
-        raise FrontendError(f"the session's history cannot be read: {error.strerror}") from None
-
-
-@lru_cache(maxsize=MAX_OPEN_LOGS)
-def _load_ended_log(folder: str, generation: int) -> RecordedSessionLog:
-    """Return the log of an ended session. The log does not change until the session is resumed.
-
-    The lines of the log's last file are counted only once.
-    """
-    return RecordedSessionLog(folder, generation)

@@ -12,7 +12,15 @@ from threading import Thread
 from typing import Any, NoReturn
 
 from shim.bridge import registry, sockets
-from shim.core.bridge.frames import FrameError, encode_frame
+from shim.bridge.ended_session import iterate_ended_session_frames, open_ended_log
+from shim.bridge.registry import SessionRecord
+from shim.core.bridge.frames import (
+    FrameError,
+    encode_frame,
+    encode_line_frame,
+    parse_frame,
+    parse_hello,
+)
 from shim.core.bridge.relay import MAX_REQUEST_BYTES, RelayRequest, parse_relay_request
 from shim.core.errors import ShimError
 from shim.process.install import load_installed_dropin_options
@@ -82,6 +90,8 @@ def _relay_host_frames(session_id: str) -> int:
     session = registry.find_session(session_id, os.environ)
     if session is None:
         raise FrameError(f"there is no session {session_id[:60]}")
+    if not session.is_running:
+        return _send_ended_session(session)
     try:
         host_socket = sockets.connect_to_host(session.folder)
     except OSError as error:
@@ -91,6 +101,23 @@ def _relay_host_frames(session_id: str) -> int:
         Thread(target=_copy_stdin, args=(host_socket,), daemon=True).start()
         while chunk := _receive(host_socket):
             write_all(1, chunk)
+    return 0
+
+
+def _send_ended_session(session: SessionRecord) -> int:
+    """Send the log of an ended session, after the client's hello."""
+    hello = parse_hello(parse_frame(_read_line() or b""))
+    log = open_ended_log(session)
+    for frame in iterate_ended_session_frames(session, log, hello.cursor):
+        if frame["kind"] == "line" and not hello.wants_history:
+            continue
+        if frame["kind"] == "line":
+            line = encode_line_frame(
+                frame["number"], frame["generation"], frame["at"], frame["raw"]
+            )
+            write_all(1, line)
+        else:
+            write_all(1, encode_frame(**frame))
     return 0
 
 

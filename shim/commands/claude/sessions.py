@@ -119,7 +119,7 @@ def _run_on_machine(session: SessionRecord, name: str) -> CommandOutput:
     """Run `claude NAME` for a session of another machine. That machine prints the output."""
     from shim.bridge.remote import run_session_command
 
-    return CommandOutput("", run_session_command(session, ("claude", name), os.environ))
+    return CommandOutput("", run_session_command(session.session_id, ("claude", name), os.environ))
 
 
 def _restart_session(session: SessionRecord) -> CommandOutput:

@@ -29,7 +29,7 @@ from shim.commands.sessions.listing import format_no_sessions_message, format_se
 from shim.core.bridge.frames import WATCH
 from shim.core.errors import FrontendError, ShimError, SystemResourceError
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import shorten_session_id, split_machine
+from shim.core.reading.values import canonicalize_uuid, shorten_session_id, split_machine
 from shim.io.ids import create_uuid
 from shim.story.terminal.console import JsonOption, print_json, print_line
 
@@ -96,6 +96,12 @@ def send_message_to_session(
     take: Annotated[
         bool, typer.Option("--take", help="Take control, even if another client has it.")
     ] = False,
+    message_id: Annotated[
+        str,
+        typer.Option(
+            "--id", metavar="UUID", help="The message's id: a repeated message is sent once."
+        ),
+    ] = "",
 ) -> None:
     """Send a message to a background session.
 
@@ -107,23 +113,28 @@ def send_message_to_session(
     message = {"role": "user", "content": text}
     if not text.strip():
         raise typer.BadParameter("the message is empty", param_hint="TEXT")
+    if message_id and canonicalize_uuid(message_id) != message_id:
+        raise typer.BadParameter(f"{message_id!r} is not a UUID", param_hint="--id")
     if record.machine:
         options = []
         if take:
             options.append("--take")
+        if message_id:
+            options += ["--id", message_id]
         _run_on_machine(record, "say", [*options, "--", text])
     if not record.is_running:
         # If another client has restarted the host meanwhile, the message is sent to that host.
         with suppress(SessionRunningError):
-            respawn_session(record, os.environ, message)
+            respawn_session(record, os.environ, message, message_id)
             _wait_until_started(record)
             print_line(f"restarted {record.short_id}")
             return
-    frames: list[dict[str, Any]] = [{"kind": "message", "message": message}]
+    frame: dict[str, Any] = {"kind": "message", "message": message}
+    if message_id:
+        frame["id"] = message_id
+    frames = [frame]
     if take:
-        frames[:0] = [{"kind": "take"}]
-    else:
-        frames[:0] = []
+        frames.insert(0, {"kind": "take"})
     _check_replies(
         record,
         send_frames_and_collect_answers(
@@ -261,7 +272,7 @@ def stop_sessions(
     has_failed = False
     for record in selected:
         if record.machine:
-            status = run_session_command(record, ("bridge", "stop"), os.environ)
+            status = run_session_command(record.session_id, ("bridge", "stop"), os.environ)
             has_failed = has_failed or status != 0
     _stop_local_sessions([record for record in selected if not record.machine])
     if has_failed:
@@ -286,7 +297,7 @@ def _stop_local_sessions(selected: Sequence[SessionRecord]) -> None:
 
 def _run_on_machine(session: SessionRecord, name: str, args: Sequence[str]) -> NoReturn:
     """Run `shim bridge NAME` on the machine of a session, and exit with its status."""
-    raise typer.Exit(run_session_command(session, ("bridge", name), os.environ, args))
+    raise typer.Exit(run_session_command(session.session_id, ("bridge", name), os.environ, args))
 
 
 def _wait_until_started(session: SessionRecord) -> None:

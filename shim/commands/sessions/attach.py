@@ -73,7 +73,9 @@ def watch_session(
         _print_frames(record)
     elif record.machine and not record.is_running:
         options = [*(("--thinking",) if thinking else ()), *(("--full",) if full else ())]
-        raise typer.Exit(run_session_command(record, ("bridge", "watch"), os.environ, options))
+        raise typer.Exit(
+            run_session_command(record.session_id, ("bridge", "watch"), os.environ, options)
+        )
     elif record.is_running:
         raise typer.Exit(
             watch_session_in_terminal(record, os.environ, thinking=thinking, full=full)

@@ -52,7 +52,7 @@ def serve_gateway(
         str, typer.Option(metavar="FILE", help="The certificate's private key, in PEM format.")
     ] = "",
 ) -> None:
-    """Serve the web UI and the HTTP API for the sessions of this machine.
+    """Serve the web UI and the HTTP API for the sessions of this machine and of other machines.
 
     Prints the address to open. On a terminal the address signs a browser in; it is valid for ten
     minutes, and the browser stays signed in. Later, `shim bridge token` prints the token for the
@@ -74,16 +74,24 @@ def serve_gateway(
             hint=build_install_hint(),
         )
     from shim.bridge.gateway import server
-    from shim.bridge.gateway.hosts import LocalBackgroundSessionManager
+    from shim.bridge.gateway.hosts import BackgroundSessionManager, LocalBackgroundSessionManager
     from shim.process.install import load_installed_dropin_options
+    from shim.state.machines import load_machines
 
     host, port = server.parse_listen_address(http)
     endpoint = server.GatewayEndpoint(
         host, port, behind_proxy, tuple(name or ()), tls_cert, tls_key
     )
+    hosts: BackgroundSessionManager = LocalBackgroundSessionManager(
+        os.environ, load_installed_dropin_options()
+    )
+    if machines := load_machines(os.environ):
+        from shim.bridge.gateway.machines import AllMachinesSessionManager
+
+        hosts = AllMachinesSessionManager(hosts, machines, os.environ)
     server.run_gateway_server(
         endpoint,
-        LocalBackgroundSessionManager(os.environ, load_installed_dropin_options()),
+        hosts,
         os.environ,
         _print_address,
     )

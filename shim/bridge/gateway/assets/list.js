@@ -41,6 +41,12 @@ function getLastChange(session) {
   return session.updated || session.started || session.created || 0;
 }
 
+/** The name of another machine, and whether it answers; "" for the server's machine. */
+function formatMachine(session) {
+  if (!session.machine) return "";
+  return formatLine(session.machine, 40) + (session.away === null ? "" : " (away)");
+}
+
 function createEntry(session, now) {
   const [kind, sign, label] = getSign(session);
   const vendor = formatLine(session.vendor || "", 40);
@@ -55,13 +61,13 @@ function createEntry(session, now) {
       element("span", { class: "name", dir: "auto" }, getSessionName(session)),
       element("span", { class: "age" }, moment ? formatAge(moment, now) : ""),
       element("span", { class: "what", dir: "auto" }, describeActivity(session) || label),
-      element("span", { class: "where" }, [vendor, getLastPart(session.cwd)].filter(Boolean).join(" · ")),
+      element("span", { class: "where" }, [formatMachine(session), vendor, getLastPart(session.cwd)].filter(Boolean).join(" · ")),
     ),
   );
 }
 
 function matchesFilter(session, query) {
-  return [session.id, session.name, session.vendor, session.cwd, session.needs, session.detail].some((text) => typeof text === "string" && text.toLowerCase().includes(query));
+  return [session.id, session.name, session.machine, session.vendor, session.cwd, session.needs, session.detail].some((text) => typeof text === "string" && text.toLowerCase().includes(query));
 }
 
 /** Draw the list, unless it would look the same; the focus stays where it is. */

@@ -57,7 +57,7 @@ def attach_terminal_to_session(
 def _restart_session(session: SessionRecord, environment: Mapping[str, str]) -> SessionRecord:
     """Restart an ended session on its machine."""
     if session.machine:
-        run_session_command(session, ("claude", "respawn"), environment)
+        run_session_command(session.session_id, ("claude", "respawn"), environment)
         return session
     with suppress(SessionRunningError):  # another client has restarted the session
         return respawn_session(session, environment)

@@ -1,0 +1,209 @@
+"""The sessions of other machines for the page, beside those of this machine.
+
+A machine is asked in a thread, and only while somebody looks at the list. The page gets its last
+answer at once, so that a machine that is slow or away delays nothing.
+"""
+
+import subprocess
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from threading import Condition, Thread
+from typing import Any
+
+import anyio.to_thread
+
+from shim.bridge.client import connect_to_session
+from shim.bridge.gateway.hosts import (
+    CONTROLLER_NAME,
+    WATCHER_NAME,
+    BackgroundSessionManager,
+    NewSessionRequest,
+    RunningFeed,
+    SessionFrameStream,
+)
+from shim.bridge.remote import MachineListing, SessionLister, run_session_command
+from shim.core.bridge.frames import DRIVE, WATCH, LogCursor
+from shim.core.errors import FrontendError
+from shim.core.reading.values import shorten_session_id, split_machine
+from shim.state.machines import Machine
+
+REFRESH_INTERVAL_S = 2.0  # between two requests while somebody looks at the list
+# A machine that is away is asked less often, because each request starts `ssh`.
+AWAY_INTERVAL_S = 15.0
+IDLE_TIMEOUT_S = 60.0  # without a look at the list; then the relay ends
+
+
+class MachineWatcher:
+    """Keeps the last answer of a machine, and asks for the next one in a thread."""
+
+    def __init__(self, machine: Machine, environment: Mapping[str, str]) -> None:
+        self._machine = machine
+        self._environment = environment
+        self._listing = MachineListing(machine, ())
+        self._condition = Condition()
+        self._wanted_until = 0.0
+        self._is_running = False
+
+    def get_listing(self) -> MachineListing:
+        """Return the last answer. Ask for the next one, without waiting for it."""
+        with self._condition:
+            self._wanted_until = time.monotonic() + IDLE_TIMEOUT_S
+            if not self._is_running:
+                self._is_running = True
+                Thread(target=self._refresh, daemon=True).start()
+            return self._listing
+
+    def _refresh(self) -> None:
+        """Ask the machine until nobody has looked at the list for IDLE_TIMEOUT_S."""
+        with SessionLister(self._machine, self._environment) as lister:
+            while True:
+                listing = lister.list_sessions(includes_ended=True)
+                interval_s = REFRESH_INTERVAL_S
+                if listing.away_since_ms is not None:
+                    interval_s = AWAY_INTERVAL_S
+                with self._condition:
+                    self._listing = listing
+                    if time.monotonic() > self._wanted_until:
+                        self._is_running = False
+                        return
+                time.sleep(interval_s)
+
+
+class AllMachinesSessionManager:
+    """Manages the sessions of this machine and of other machines. New sessions are started on this
+    machine.
+    """
+
+    def __init__(
+        self,
+        local: BackgroundSessionManager,
+        machines: Mapping[str, Machine],
+        environment: Mapping[str, str],
+    ) -> None:
+        self._local = local
+        self._environment = environment
+        self._watchers = [MachineWatcher(machine, environment) for machine in machines.values()]
+
+    def list_sessions(self) -> list[dict[str, Any]]:
+        """Return the sessions of this machine, and those of the last answer of each other one."""
+        return _merge_sessions(self._local.list_sessions(), self._list_remote_sessions())
+
+    def find_sessions(self, id_prefix: str) -> list[dict[str, Any]]:
+        """Return the sessions whose UUID starts with `id_prefix`."""
+        remote_sessions = [
+            session
+            for session in self._list_remote_sessions()
+            if session["session"].startswith(id_prefix)
+        ]
+        return _merge_sessions(self._local.find_sessions(id_prefix), remote_sessions)
+
+    def list_installed_vendors(self) -> list[str]:
+        return self._local.list_installed_vendors()
+
+    def start_session(self, new_session: NewSessionRequest) -> str:
+        return self._local.start_session(new_session)
+
+    def respawn_session(self, session_id: str, prompt: str, prompt_id: str) -> bool:
+        """Resume an ended session on its machine."""
+        remote_id = self._find_remote_id(session_id)
+        if not remote_id:
+            return self._local.respawn_session(session_id, prompt, prompt_id)
+        args = ["--id", prompt_id] if prompt_id else []
+        status = run_session_command(
+            remote_id,
+            ("bridge", "say"),
+            self._environment,
+            [*args, "--", prompt],
+            stdout=subprocess.DEVNULL,
+        )
+        if status:
+            raise FrontendError(f"the session {shorten_session_id(remote_id)} was not resumed")
+        return True
+
+    def has_accepted_prompt(self, session_id: str, prompt_id: str) -> bool:
+        """Return whether an ended session of this machine has accepted a message. The host of
+        another machine's session checks this itself.
+        """
+        if self._find_remote_id(session_id):
+            return False
+        return self._local.has_accepted_prompt(session_id, prompt_id)
+
+    def is_cursor_at_log_end(self, session_id: str, cursor: LogCursor) -> bool:
+        """Return whether nothing follows the cursor. Of another machine's session this is not
+        known, so the page connects to it.
+        """
+        if self._find_remote_id(session_id):
+            return False
+        return self._local.is_cursor_at_log_end(session_id, cursor)
+
+    @asynccontextmanager
+    async def connect_to_session(
+        self,
+        session_id: str,
+        *,
+        as_controller: bool,
+        after: LogCursor | None = None,
+        replay: bool = True,
+        partial: bool = True,
+    ) -> AsyncIterator[SessionFrameStream]:
+        """Connect to a session on its machine."""
+        remote_id = await anyio.to_thread.run_sync(self._find_remote_id, session_id)
+        if not remote_id:
+            async with self._local.connect_to_session(
+                session_id,
+                as_controller=as_controller,
+                after=after,
+                replay=replay,
+                partial=partial,
+            ) as frames:
+                yield frames
+            return
+        role, client = WATCH, WATCHER_NAME
+        if as_controller:
+            role, client = DRIVE, CONTROLLER_NAME
+        async with await connect_to_session(
+            remote_id,
+            self._environment,
+            role=role,
+            after=after,
+            client=client,
+            replay=replay,
+            partial=partial,
+        ) as connection:
+            yield RunningFeed(connection)
+
+    def _find_remote_id(self, session_id: str) -> str:
+        """Return MACHINE:UUID for a session of another machine, or "" for one of this machine."""
+        if self._local.find_sessions(session_id):
+            return ""
+        for session in self._list_remote_sessions():
+            if session["session"] == session_id:
+                return f"{session['machine']}:{session_id}"
+        return ""
+
+    def _list_remote_sessions(self) -> list[dict[str, Any]]:
+        sessions = list[dict[str, Any]]()
+        for watcher in self._watchers:
+            listing = watcher.get_listing()
+            for record in listing.sessions:
+                machine, uuid = split_machine(record.session_id)
+                sessions.append(
+                    {
+                        **record.metadata,
+                        "id": shorten_session_id(uuid),
+                        "session": uuid,
+                        "alive": record.is_running,
+                        "machine": machine,
+                        "away": listing.away_since_ms,
+                    }
+                )
+        return sessions
+
+
+def _merge_sessions(
+    local: list[dict[str, Any]], remote: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return all sessions once. Two names may belong to the same machine, or to this one."""
+    by_id = {session["session"]: session for session in (*reversed(remote), *reversed(local))}
+    return list(reversed(by_id.values()))

@@ -1,0 +1,107 @@
+"""The sessions of other machines on the page. The machines are stand-ins."""
+
+import threading
+import time
+
+import pytest
+from box import PATIENCE
+from gateway_harness import SESSION, StandIn, StandIns
+
+from shim.bridge.gateway import machines
+from shim.bridge.gateway.machines import AllMachinesSessionManager
+from shim.bridge.registry import SessionRecord
+from shim.bridge.remote import MachineListing
+from shim.state.machines import Machine
+
+BUILD = Machine("build", "build01")
+THERE = "77777777-0000-4000-8000-000000000000"
+
+
+def build_record(uuid):
+    return SessionRecord(f"build:{uuid}", "", True, {"state": "working", "cwd": "/srv"})
+
+
+class Lister:
+    """Answers like a machine, when `may_answer` is set."""
+
+    may_answer = threading.Event()
+    listing = MachineListing(BUILD, [build_record(THERE)])
+
+    def __init__(self, machine, environment):
+        assert machine == BUILD
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def list_sessions(self, *, includes_ended):
+        assert includes_ended
+        self.may_answer.wait(PATIENCE)
+        return self.listing
+
+
+@pytest.fixture
+def manager(monkeypatch):
+    monkeypatch.setattr(machines, "SessionLister", Lister)
+    monkeypatch.setattr(machines, "IDLE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(machines, "REFRESH_INTERVAL_S", 0.01)
+    monkeypatch.setattr(Lister, "may_answer", threading.Event())
+    yield AllMachinesSessionManager(StandIns(StandIn()), {"build": BUILD}, {})
+    Lister.may_answer.set()
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def list_ids(manager):
+    return [session["session"] for session in manager.list_sessions()]
+
+
+def test_list_does_not_wait_for_a_machine(manager):
+    assert list_ids(manager) == [SESSION]
+    Lister.may_answer.set()
+    assert wait_for(lambda: list_ids(manager) == [SESSION, THERE])
+    (_, remote) = manager.list_sessions()
+    assert (remote["machine"], remote["id"], remote["away"]) == ("build", "77777777", None)
+    assert manager.find_sessions("7777") == [remote]
+
+
+def test_session_that_both_machines_list_is_shown_once(manager, monkeypatch):
+    own = [build_record(SESSION), build_record(THERE)]
+    monkeypatch.setattr(Lister, "listing", MachineListing(BUILD, own))
+    Lister.may_answer.set()
+    assert wait_for(lambda: list_ids(manager) == [SESSION, THERE])
+    assert "machine" not in manager.list_sessions()[0]
+
+
+def test_sessions_of_a_machine_that_is_away_have_the_time_of_its_last_answer(manager, monkeypatch):
+    monkeypatch.setattr(Lister, "listing", Lister.listing._replace(away_since_ms=5, problem="off"))
+    Lister.may_answer.set()
+    assert wait_for(lambda: len(manager.list_sessions()) == 2)
+    assert manager.list_sessions()[1]["away"] == 5
+
+
+def test_ended_session_of_another_machine_is_resumed_there(manager, monkeypatch):
+    commands = []
+
+    def run(session_id, command, environment, args, stdout):
+        commands.append((session_id, command, args))
+        return 0
+
+    monkeypatch.setattr(machines, "run_session_command", run)
+    Lister.may_answer.set()
+    assert wait_for(lambda: len(manager.list_sessions()) == 2)
+    assert manager.respawn_session(THERE, "-x", "some-id")
+    assert commands == [
+        (f"build:{THERE}", ("bridge", "say"), ["--id", "some-id", "--", "-x"]),
+    ]
+    assert manager.respawn_session(SESSION, "here", "")
+    assert len(commands) == 1
