@@ -124,6 +124,7 @@ def build_session_state(
     _add_mcp_servers(state, invocation, servers)
     if not plan.adapter.passthrough:
         _report_ignored_flags(state, invocation, plan)
+        _report_excluded_commands(state, context, plan)
     _add_agents(state, plan, agents)
     return state
 
@@ -187,6 +188,27 @@ def _report_ignored_flags(
         state.ignored_options += _list_ignored_session_store(invocation, plan)
     for option in state.ignored_options:
         warn(format_ignored_option(option))
+
+
+def _report_excluded_commands(
+    state: SessionState, context: ConversationContext, plan: ConversationPlan
+) -> None:
+    """Warn if the vendor itself reads commands that a flag excludes."""
+    adapter = plan.adapter
+    if not adapter.session_traits.reads_project_commands or adapter.cli.replayed_vendor:
+        return
+    from shim.state.claude_commands import find_excluded_commands
+
+    excluded = find_excluded_commands(context.invocation, context.environment, context.cwd)
+    if excluded is None:
+        return
+    from shim.core.claude.ignored_options import FLAGS_SOURCE, format_ignored_option
+
+    flag, path = excluded
+    reason = f"{adapter.name} itself reads {path}"
+    option = UnsupportedRule(f"{flag} for commands and skills", FLAGS_SOURCE, reason)
+    state.ignored_options = (*state.ignored_options, option)
+    warn(format_ignored_option(option))
 
 
 def _list_ignored_session_store(

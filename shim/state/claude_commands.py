@@ -63,6 +63,26 @@ def load_command_files(
     return merge_command_files(skills, commands)
 
 
+def find_excluded_commands(
+    invocation: Invocation, environment: Mapping[str, str], cwd: str
+) -> tuple[str, str] | None:
+    """Return the flag that excludes the commands and skills of the project, and a folder with some
+    of them. Return None if the project has none, or if no flag excludes them.
+    """
+    flags = [name for name, _ in invocation.other_flags if name in NO_FILES_FLAGS]
+    if PROJECT_SOURCE not in list_setting_sources(invocation):
+        flags.append("--setting-sources")
+    if not flags:
+        return None
+    every_source = invocation._replace(setting_sources=None)
+    for folder in _list_claude_folders(every_source, environment, cwd):
+        for name in (COMMANDS_FOLDER, SKILLS_FOLDER):
+            path = os.path.join(folder.path, name)
+            if folder.source == PROJECT_SOURCE and os.path.isdir(path):
+                return flags[0], path
+    return None
+
+
 def _list_claude_folders(
     invocation: Invocation, environment: Mapping[str, str], cwd: str
 ) -> Iterator[_ClaudeFolder]:

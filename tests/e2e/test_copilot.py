@@ -182,6 +182,22 @@ def test_interrupted_session_in_a_trusted_directory_can_be_resumed(
     assert run.result["result"] == REPLY and run.init["session_id"] == session
 
 
+def test_commands_of_the_project_that_a_flag_excludes_are_reported(
+    frontend: DropInFrontend, model: ModelServer
+) -> None:
+    """copilot itself reads them as its skills."""
+    folder = frontend.folder / ".claude" / "commands"
+    folder.mkdir(parents=True)
+    (folder / "greet.md").write_text("[[text]] hello from a file\n")
+    run = frontend.run_prompt("/greet", "--setting-sources", "user")
+    check_contract(run)
+    assert "hello from a file" in json.dumps(model.requests[-1].messages)
+    (entry,) = run.init["shim"]["not_honoured"]
+    assert entry["what"] == "--setting-sources for commands and skills"
+    assert str(folder) in entry["reason"] and entry["reason"] in run.stderr
+    assert "not_honoured" not in frontend.run_prompt("[[text]] hi").init["shim"]
+
+
 def test_shell_result_contains_only_the_output_of_the_command(frontend: DropInFrontend) -> None:
     run = frontend.run_prompt("[[shell]] echo what it says", BYPASS)
     check_contract(run)

@@ -4,7 +4,7 @@ import pytest
 
 from shim.core.claude.argv.flags import parse_argv
 from shim.state import claude_commands
-from shim.state.claude_commands import load_command_files
+from shim.state.claude_commands import find_excluded_commands, load_command_files
 
 
 def write(path, text="text\n"):
@@ -103,3 +103,30 @@ def test_link_may_not_lead_out_of_the_project(load, tmp_path, capfd):
         "out.md is skipped: the file is a link to a file outside the project"
         in capfd.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    ("file", "args", "expected"),
+    [
+        ("work/.claude/commands/x.md", ["--setting-sources", "user"], "--setting-sources"),
+        ("work/.claude/commands/x.md", ["--setting-sources", ""], "--setting-sources"),
+        (
+            "work/.claude/skills/x/SKILL.md",
+            ["--disable-slash-commands"],
+            "--disable-slash-commands",
+        ),
+        ("work/.claude/commands/x.md", ["--setting-sources", "user,project"], ""),
+        ("work/.claude/commands/x.md", [], ""),
+        ("work/.claude/settings.json", ["--setting-sources", "user"], ""),
+        ("home/.claude/commands/x.md", ["--setting-sources", "project"], ""),
+    ],
+)
+def test_commands_of_the_project_are_excluded_by_a_flag(tmp_path, file, args, expected):
+    (tmp_path / "work" / ".git").mkdir(parents=True)
+    (tmp_path / "work" / "sub").mkdir()
+    write(tmp_path / file)
+    excluded = find_excluded_commands(
+        parse_argv(args), {"HOME": str(tmp_path / "home")}, str(tmp_path / "work/sub")
+    )
+    folder = "/".join(file.split("/")[:3])
+    assert excluded == ((expected, str(tmp_path / folder)) if expected else None)

@@ -119,11 +119,13 @@ class VendorSessionBehavior(NamedTuple):
     uses_shim_id            the shim chooses the id of a new session, because the vendor reports its
                             own id too late for a turn that is cut off
     prefixes_system_prompt  system prompts are put before the first message to a persistent child
+    reads_project_commands  the vendor itself reads Claude's commands and skills in the project
     """
 
     saves_late: bool = False
     uses_shim_id: bool = False
     prefixes_system_prompt: bool = False
+    reads_project_commands: bool = False
 
 
 class VendorShutdownConfig(NamedTuple):

@@ -55,6 +55,11 @@ PROFILE_KEYS = {
         ConfigNode.read_text_list,
         "the tools that the vendor can run, by Claude's names; by default all tools in `[tools]`",
     ),
+    "reads_commands": ConfigKey(
+        ConfigNode.read_bool,
+        "the program itself reads the commands and skills in the project's `.claude` folders, "
+        "which no argument prevents",
+    ),
     "other_tools": ConfigKey.for_node(
         "a table", "names for tools that are not in `[tools]`: `{ regex = '…', name = '…' }`"
     ),

@@ -114,6 +114,7 @@ class ProfileAdapter(Adapter):
         self.session_traits = VendorSessionBehavior(
             stream_node.get_child("saves_late").read_bool(),
             stream_node.get_child("given_id").read_bool(),
+            reads_project_commands=profile["reads_commands"],
         )
         clean_exit_codes = frozenset(int(event.read_number(0, 255)) for event in exit_codes)
         if not clean_exit_codes:
