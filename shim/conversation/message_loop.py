@@ -198,13 +198,13 @@ class MessageLoop(ConversationLoop):
             await self._answer_command(message, command_call)
         else:
             await self._run_turn(message)
-        self._warn_about_late_context()
 
     async def _run_turn(self, message: UserMessage) -> None:
         message = self._add_context(message)
         await self._driver.run_turn(message)
         # The turn may have replaced the driver.
         self._driver.active_child_driver.clean_up_after_child()
+        self._warn_about_late_context()
 
     async def _answer_command(self, message: UserMessage, command_call: "CommandCall") -> None:
         """Expand a command file, and run a turn for its text. An interrupt also ends the shell code

@@ -110,7 +110,7 @@ def build_session_state(
         load_vendor_commands=load_vendor_commands,
         start_trigger=_find_start_trigger(invocation),
         shows_hook_events=any(name == HOOK_EVENTS_FLAG for name, _ in invocation.other_flags),
-        event_hooks=_select_event_hooks(context),
+        event_hooks=list_event_hooks(context),
     )
     state = SessionState(
         options,
@@ -138,7 +138,7 @@ def _find_start_trigger(invocation: Invocation) -> str:
     return "resume"
 
 
-def _select_event_hooks(context: ConversationContext) -> "tuple[SettingsHook, ...]":
+def list_event_hooks(context: ConversationContext) -> "tuple[SettingsHook, ...]":
     """Return the hooks in Claude's settings files that the session runs, except those before a tool
     call. A subagent's run has no hooks of the session.
     """

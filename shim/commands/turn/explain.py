@@ -16,11 +16,14 @@ from shim.conversation.drivers.dry_launcher import DryRunLauncher
 from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan
 from shim.conversation.plan import PASSTHROUGH_DRIVER
 from shim.conversation.startup import ConversationStartup, PlannedChildLaunch, prepare_conversation
+from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.enforcement import is_rule_enforced, list_unsupported_rules
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ShimError, UntrustedVendorVersionError
 from shim.core.policy.policy import PermissionRule
+from shim.core.policy.settings import PRE_TOOL_EVENT
+from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.process.environment import parse_extra_args
@@ -232,17 +235,14 @@ def _describe_rules(
         )
         for rule in rules
     ]
-    hook_text = "runs before each matching call"
-    if vendor.policy_support.has_native_rules:
-        hook_text = f"run by {vendor.name}"
     entries += [
         {
             "kind": "hook",
             "rule": Redactor().redact_text(str(hook)),
             "from": hook.source,
-            "how": hook_text,
+            "how": _explain_hook(hook, vendor),
         }
-        for hook in policy.hooks
+        for hook in (*policy.hooks, *startup.claude_settings.event_hooks)
     ]
     if policy.only_tools is not None:
         tool_names = ", ".join(sorted(policy.only_tools))
@@ -255,6 +255,15 @@ def _describe_rules(
         {"kind": "setting", "rule": setting, "from": source, "how": f"no effect: {reason}"}
         for (setting, source), reason in ineffective.items()
     ]
+
+
+def _explain_hook(hook: SettingsHook, vendor: Adapter) -> str:
+    """Return when a hook in Claude's settings files runs."""
+    if vendor.policy_support.has_native_rules:
+        return f"run by {vendor.name}"
+    if hook.event == PRE_TOOL_EVENT:
+        return "runs before each matching call"
+    return f"runs at {hook.event}"
 
 
 def _diff_environment(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, Any]:

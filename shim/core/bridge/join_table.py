@@ -9,7 +9,7 @@ frontend's own `claude` would have denied. Flags that the frontend does not pass
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -19,9 +19,12 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import FRONTEND_FIELDS
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.policy.policy import PermissionRule, parse_permission_rules
-from shim.core.policy.settings import ClaudeSettings
+from shim.core.policy.settings import PRE_TOOL_EVENT, ClaudeSettings
 from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.values import as_dict
+
+if TYPE_CHECKING:
+    from shim.core.policy.settings_hooks import SettingsHook
 
 
 class JoinRule(Enum):
@@ -138,8 +141,8 @@ def list_stricter_settings(
         f"{rule.source} requires a permission prompt for {rule}"
         for rule in _subtract_rules(settings.ask, (*session_denials, *session_settings.ask))
     ]
-    hook_files = {hook.source for hook in settings.hooks if hook not in session_settings.hooks}
-    stricter += [f"a hook in {file} checks tool calls" for file in sorted(hook_files)]
+    new_hooks = {hook for hook in settings.hooks if hook not in session_settings.hooks}
+    stricter += sorted({_describe_hook(hook) for hook in new_hooks})
     stricter += [
         f"{key} restricts tool calls"
         for key, value in settings.unsupported_keys.items()
@@ -162,6 +165,12 @@ def list_stricter_settings(
             if directory not in directories
         ]
     return stricter
+
+
+def _describe_hook(hook: "SettingsHook") -> str:
+    if hook.event == PRE_TOOL_EVENT:
+        return f"a hook in {hook.source} checks tool calls"
+    return f"a hook in {hook.source} runs at {hook.event}"
 
 
 def has_comparable_settings(frontend: Invocation, session: Invocation) -> bool:

@@ -6,10 +6,10 @@ hooks. The behavior was measured with version 2.1.330.
 
 from collections.abc import Mapping
 
+from shim.core.policy.settings import PRE_TOOL_EVENT
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list, as_str
 
-PRE_TOOL_EVENT = "PreToolUse"
 SESSION_END_EVENT = "SessionEnd"
 # The other events whose hooks the shim runs.
 RUN_EVENTS = (

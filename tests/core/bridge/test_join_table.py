@@ -206,6 +206,10 @@ def test_equal_settings_join():
             "a hook in /f checks tool calls",
         ),
         (
+            ClaudeSettings(hooks=(SettingsHook("", "./log", source="/f", event="Stop"),)),
+            "a hook in /f runs at Stop",
+        ),
+        (
             ClaudeSettings(unsupported_keys={"sandbox in /f": '{"enabled":true}'}),
             "sandbox in /f restricts tool calls",
         ),
