@@ -131,12 +131,11 @@ def _load_events(path: str) -> tuple[RecordingHeader, list[ReplayEvent], int, st
     for record in recording.read_records():
         child_count += record.code == "s"
         if record.code == "n":
-            child_count -= (
-                record.fields.get("kind") == NOTE_PASSED_OVER
-                and record.fields.get("started") is True
-            )
+            kind = str(record.fields.get("kind"))
+            if kind == NOTE_PASSED_OVER and record.fields.get("started") is True:
+                child_count -= 1
             if not stop_reason:
-                stop_reason = STOP_REASONS.get(str(record.fields.get("kind")), "")
+                stop_reason = STOP_REASONS.get(kind, "")
         if (
             record.code == "n"
             and record.fields.get("kind") == "caught"
@@ -150,12 +149,9 @@ def _load_events(path: str) -> tuple[RecordingHeader, list[ReplayEvent], int, st
             else:
                 partial_lines[record.code] = line
     events += partial_lines.items()
-    return (
-        recording.header,
-        events,
-        child_count,
-        stop_reason or ("" if recording.reader.has_end else CUT_OFF_REASON),
-    )
+    if not stop_reason and not recording.reader.has_end:
+        stop_reason = CUT_OFF_REASON
+    return recording.header, events, child_count, stop_reason
 
 
 def _build_command(header: RecordingHeader) -> list[str]:
@@ -304,9 +300,10 @@ def _replay_and_compare(
     normalizers = OutputNormalizer(header.cwd, cwd), OutputNormalizer(header.cwd, cwd)
     prints_stream_json = invocation.output_format == "stream-json"
     is_interactive = (
-        invocation.input_format == "stream-json" or invocation.permission_prompt_tool == "stdio"
+        invocation.input_format == "stream-json"
+        or invocation.permission_prompt_tool == "stdio"
+        or resolve_dialect(header.dialect).accepts_frames
     )
-    is_interactive = is_interactive or resolve_dialect(header.dialect).accepts_frames
     input_lines = [line for code, line in events if code == "i"]
     if not prints_stream_json and any(code == "signal" for code, _ in events):
         return RecordingCheckResult(

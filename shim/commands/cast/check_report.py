@@ -43,7 +43,9 @@ def check_recordings_and_print_report(recording_paths: Sequence[str], *, as_json
         console.print(
             Text(", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count))
         )
-    return int(bool(counts["differs"] or counts["failed"]))
+    if counts["differs"] or counts["failed"]:
+        return 1
+    return 0
 
 
 def _build_row(result: RecordingCheckResult) -> dict[str, object]:

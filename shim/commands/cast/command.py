@@ -10,6 +10,7 @@ from shim.commands.completion.values import create_completer
 from shim.commands.help.command_groups import TitledCommandGroup
 from shim.commands.help.plain_help import SimplifiedHelpCommand
 from shim.core.reading.diagnostics import pluralize
+from shim.core.reading.values import as_list
 from shim.recording.completion import complete_recording
 from shim.story.terminal.console import (
     JsonOption,
@@ -112,7 +113,7 @@ def redact(
 
     if in_place == (output is not None):
         raise typer.BadParameter("pass either --in-place or -o FILE")
-    result = redact_cast(cast, output, pattern or [], text or [], force=force)
+    result = redact_cast(cast, output, as_list(pattern), as_list(text), force=force)
     if as_json:
         print_json(result._asdict())
     else:

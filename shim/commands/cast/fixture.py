@@ -17,7 +17,12 @@ from shim.core.cast.protocol_lines import select_child_records, split_records_by
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.head_and_tail import HeadTailBuffer
-from shim.core.reading.values import is_valid_vendor_name, validate_vendor_session_id
+from shim.core.reading.values import (
+    as_list,
+    get_text,
+    is_valid_vendor_name,
+    validate_vendor_session_id,
+)
 from shim.core.secrets.redactor import describe_redactions
 from shim.core.turn.outcome import ChildExit
 from shim.recording.folders import verify_cast_file
@@ -86,11 +91,16 @@ class RecordedChildDetails:
         self, header: RecordingHeader, vendor: str, child_run: RecordedChildRun, partial: bool
     ) -> str:
         gaps = [*self.gaps]
+        exit_result: str | int | None = None
         if self.exit_status is None:
             gaps.append("how the program exited is unknown")
+        elif self.exit_status.signal:
+            exit_result = self.exit_status.signal
+        else:
+            exit_result = self.exit_status.code
         if self._stdin_bytes > MAX_STDIN_BYTES:
             gaps.append(f"the program's stdin ({self._stdin_bytes} bytes) is omitted")
-        argv = [arg for arg in child_run.start_fields.get("argv") or () if isinstance(arg, str)]
+        argv = [arg for arg in as_list(child_run.start_fields.get("argv")) if isinstance(arg, str)]
         fields: dict[str, Any] = {
             "source": "recorded",
             "cli": f"{vendor} {header.vendor_version or '(unknown version)'}",
@@ -102,7 +112,7 @@ class RecordedChildDetails:
             "stdin": _format_stdin(b"".join(self._stdin_chunks))
             if self._stdin_bytes <= MAX_STDIN_BYTES
             else None,
-            "exit": self.exit_status and (self.exit_status.signal or self.exit_status.code),
+            "exit": exit_result,
         }
         lines = [
             f"{key} = {format_toml_value(value)}\n"
@@ -137,7 +147,7 @@ def extract_fixture(
         )
     header = load_cast_header(path)
     child_run = _choose_child(path, list(_list_children(path)), child_number, turn_number)
-    vendor = str(child_run.start_fields.get("vendor") or header.vendor)
+    vendor = get_text(child_run.start_fields, "vendor", header.vendor)
     if not is_valid_vendor_name(vendor):
         raise RecordingError(
             f"{path} names the vendor {escape_control_chars(vendor)[:40]!r}, which is not "

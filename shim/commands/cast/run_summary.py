@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from shim.core.cast.format import RecordingHeader
 from shim.core.reading.diagnostics import OVERFLOW_KIND, escape_control_chars
+from shim.core.reading.values import as_str, none_if_empty
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause, find_vendor_name
 from shim.story.model import SessionStep, SessionStepChange, SessionTotals
@@ -123,7 +124,7 @@ class RecordedRunSummary:
         self.problem = ""
         self.started = redact_secrets_in_name(header.started)
         self.vendor = redact_secrets_in_name(header.vendor)
-        self.version = redact_secrets_in_name(header.vendor_version or "")
+        self.version = redact_secrets_in_name(as_str(header.vendor_version))
         self.model = ""
         self.prompt = ""
         self.outcome = ""  # `ok` or the cause of the last turn; "" if no turn ended
@@ -146,17 +147,20 @@ class RecordedRunSummary:
 
     def _add_started_step(self, step: SessionStep) -> None:
         if step.kind == "prompt":
-            self.prompt = self.prompt or format_prompt_excerpt(step.text)
+            if not self.prompt:
+                self.prompt = format_prompt_excerpt(step.text)
         elif step.kind == "start":
             self.model = redact_secrets_in_name(step.text)
         elif step.name == "refused" and step.kind == "note":  # a refused run may have no result
-            self.outcome = self.outcome or "refused"
+            if not self.outcome:
+                self.outcome = "refused"
         elif step.kind == "result":
             fields = step.facts
             cause = redact_secrets_in_name(find_failure_cause(fields))
-            self.outcome = cause or "ok"
+            self.outcome = "ok"
             self._set_answering_vendor(find_vendor_name(fields))
             if cause:
+                self.outcome = cause
                 increment_counter(self.causes, cause)
             self.turns.add_duration(step.at - step.since)
             self._move_denied_calls()
@@ -208,11 +212,11 @@ class RecordedRunSummary:
         return {
             "file": self.file,
             "state": self.state,
-            "problem": self.problem or None,
-            "started": self.started or None,
-            "vendor": self.vendor or None,
-            "vendor_version": self.version or None,
-            "model": self.model or None,
+            "problem": none_if_empty(self.problem),
+            "started": none_if_empty(self.started),
+            "vendor": none_if_empty(self.vendor),
+            "vendor_version": none_if_empty(self.version),
+            "model": none_if_empty(self.model),
             "prompt": self.prompt,
             "turns": totals.turns,
             "calls": totals.calls,
@@ -222,7 +226,7 @@ class RecordedRunSummary:
             "duration_s": round(totals.duration_s, 3),
             "cost_usd": totals.cost_usd,
             "tokens": totals.tokens,
-            "outcome": self.outcome or None,
+            "outcome": none_if_empty(self.outcome),
         }
 
 

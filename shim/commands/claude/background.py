@@ -31,7 +31,7 @@ from shim.core.claude.argv.paths import resolve_invocation_paths
 from shim.core.errors import FrontendError, ShimError, format_error
 from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import canonicalize_uuid
+from shim.core.reading.values import as_str, canonicalize_uuid, none_if_empty
 from shim.io.prompt import read_background_prompt
 from shim.io.stderr import warn
 from shim.process.environment import get_working_directory
@@ -99,12 +99,13 @@ def _start(invocation: Invocation, installed_options: Mapping[str, str]) -> Comm
     )
     startup.plan_first_child_launch()
     prompt = read_background_prompt(invocation, 0, startup.settings.max_inbound_bytes)
+    name = as_str(invocation.name)
     spec = SessionSpec(
         arguments=tuple(build_conversation_args(invocation)),
         installed=installed_options,
         cwd=origin.cwd,
         vendor=startup.adapter.name,
-        name=invocation.name or "",
+        name=name,
         prompt={"role": "user", "content": prompt} if prompt else None,
         forked=origin.copied_id,
         resumes=bool(origin.session_id),
@@ -112,9 +113,7 @@ def _start(invocation: Invocation, installed_options: Mapping[str, str]) -> Comm
     )
     record = start_host(spec, os.environ, origin.session_id)
     warn(origin.note.replace("{id}", record.short_id))
-    return CommandOutput(
-        _format_start_message(record.short_id, invocation.name or "", is_idle=not prompt)
-    )
+    return CommandOutput(_format_start_message(record.short_id, name, is_idle=not prompt))
 
 
 def _start_on_machine(invocation: Invocation) -> int:
@@ -217,11 +216,13 @@ def _build_host_invocation(origin: BackgroundSessionStartOptions) -> Invocation:
     resumed_id = origin.copied_id
     if not resumed_id:
         resumed_id = origin.session_id
-    if origin.session_id and store.find_session(origin.session_id, os.environ) is None:
+    if (
+        origin.session_id
+        and store.find_session(origin.session_id, os.environ) is None
+        and registry.find_session(origin.session_id, os.environ) is not None
+    ):
         # The session ended before it finished its first turn.
-        resumed_id = resumed_id
-        if registry.find_session(origin.session_id, os.environ):
-            resumed_id = ""
+        resumed_id = ""
     return origin.invocation._replace(
         input_format="stream-json",
         output_format="stream-json",
@@ -233,7 +234,7 @@ def _build_host_invocation(origin: BackgroundSessionStartOptions) -> Invocation:
         shim_terminator="none",
         background=False,
         name=None,
-        resume=resumed_id or None,
+        resume=none_if_empty(resumed_id),
         continue_last=False,
         fork_session=bool(origin.copied_id),
     )

@@ -31,7 +31,8 @@ def print_command_output(output: CommandOutput) -> int:
             output.text.encode("utf-8", "replace"),
         )
     except OSError as error:
-        return output.status or int(error.errno not in DISCONNECT_ERRNOS)
+        if output.status == 0:
+            return int(error.errno not in DISCONNECT_ERRNOS)
     return output.status
 
 

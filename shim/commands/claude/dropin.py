@@ -31,8 +31,9 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
     reopen_closed_stdio()
     chosen_dialect = os.environ.get("SHIM_DIALECT")
     installed_dialect = installed_options.get("dialect")
+    dialect = chosen_dialect or installed_dialect or "claude"
     try:
-        invocation = parse_argv(argv, dialect=chosen_dialect or installed_dialect or "claude")
+        invocation = parse_argv(argv, dialect=dialect)
         if not (invocation.version or invocation.help or invocation.subcommand):
             check_resume_flags(invocation)
             check_machine_flags(invocation)
@@ -43,7 +44,7 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
             error,
             argv,
             installed_options,
-            dialect=resolve_dialect(chosen_dialect or installed_dialect),
+            dialect=resolve_dialect(dialect),
         )
     if invocation.version or invocation.help or invocation.subcommand:
         early_signals.restore_default_signal_handlers()

@@ -137,8 +137,10 @@ def find_output_dialect_name(invocation: Invocation) -> str:
     """Return the output dialect for a turn that cannot start. If the settings have an error, return
     Claude's dialect.
     """
+    if invocation.shim_dialect:
+        return invocation.shim_dialect
     try:
-        return invocation.shim_dialect or config.load_shim_settings(invocation, os.environ).dialect
+        return config.load_shim_settings(invocation, os.environ).dialect
     except FrontendError:
         return "claude"
 

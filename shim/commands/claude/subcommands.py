@@ -56,9 +56,10 @@ def _build_output(invocation: Invocation, installed_options: Mapping[str, str]) 
     vendor = find_default_vendor_name(invocation, installed_options)
     if name == "auth":
         return _answer_auth(action, args, vendor)
-    return LIST_OUTPUTS.get((name, action, "--json" in args)) or _build_sentence(
-        name, action, vendor
-    )
+    output = LIST_OUTPUTS.get((name, action, "--json" in args))
+    if output is None:
+        output = _build_sentence(name, action, vendor)
+    return output
 
 
 def _answer_background(name: str, args: tuple[str, ...]) -> CommandOutput:

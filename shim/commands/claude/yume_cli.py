@@ -19,7 +19,7 @@ from shim.core.claude.argv.unknown_flags import build_misspelled_flag_error
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING
-from shim.core.reading.values import canonicalize_uuid
+from shim.core.reading.values import canonicalize_uuid, none_if_empty
 from shim.core.yume.cli import FLAGS, MODE_FLAG, YumeInvocation, parse_yume_argv
 from shim.io import early_signals
 from shim.io.stderr import warn
@@ -64,7 +64,7 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
         if not subcommand_args:
             subcommand_args = ("status",)
         invocation = Invocation(subcommand="auth", subcommand_args=subcommand_args)
-        invocation = invocation._replace(shim_vendor=call.vendor_name or None)
+        invocation = invocation._replace(shim_vendor=none_if_empty(call.vendor_name))
         return run_subcommand(invocation, installed_options)
     return _start(call, installed_options, argv)
 

@@ -72,10 +72,8 @@ def require_printed_answer(observations: ObservedCommandRuns, run: CommandRun) -
     Raise RuleNotObservedError if the run failed and requests to the model also failed in other
     runs.
     """
-    skip_rule_if(
-        require_exit_without_kill(run).exit_status == 1 and list_turns_with_api_error(observations),
-        "the requests to the model failed",
-    )
+    if require_exit_without_kill(run).exit_status == 1 and list_turns_with_api_error(observations):
+        raise RuleNotObservedError("the requests to the model failed")
     fail_rule_if(not require_successful_exit(run).stdout.strip(), "nothing was printed", run)
     return run
 
@@ -106,7 +104,7 @@ def _version(observations: ObservedCommandRuns) -> str:
 )
 def _version_is_quick(observations: ObservedCommandRuns) -> str:
     duration_s = min(
-        require_exit_without_kill(run).ended_at or 0
+        require_exit_without_kill(run).ended_at
         for run in observations.get_runs("version", "version-among")
     )
     if not any(
@@ -131,7 +129,7 @@ def _help(observations: ObservedCommandRuns) -> str:
     ]
     if missing:
         raise RuleViolationError(f"the help does not name {', '.join(missing)}", run, run.stdout)
-    if (run.ended_at or 0) > HELP_TIMEOUT_S:
+    if run.ended_at > HELP_TIMEOUT_S:
         raise RuleViolationError(f"the command took {run.ended_at:.0f} s", run)
     return f"{len(run.stdout)} bytes"
 
@@ -203,11 +201,8 @@ def _unknown_flag(observations: ObservedCommandRuns) -> str:
 )
 def _variadic(observations: ObservedCommandRuns) -> str:
     run = require_exit_without_kill(observations.get_run("swallowed"))
-    fail_rule_if(
-        run.exit_status == 0 or run.stdout.strip(),
-        "the argument after --disallowedTools was used as the prompt",
-        run,
-    )
+    if run.exit_status == 0 or run.stdout.strip():
+        raise RuleViolationError("the argument after --disallowedTools was used as the prompt", run)
     if "text" in observations.runs:
         require_printed_answer(observations, observations.runs["text"])  # --allowedTools=Read
     return "--disallowedTools Bash PROMPT was run without a prompt"
@@ -314,7 +309,7 @@ def _it_leaves(observations: ObservedCommandRuns) -> str:
         f"the run ended before this check{describe_missing_output(run)}",
     )
     require_exit_without_kill(run)
-    duration_s = (run.ended_at or 0) - (run.closed_at or 0)
+    duration_s = run.ended_at - (run.closed_at or 0)
     fail_rule_if(duration_s > EXIT_TIMEOUT_S, f"the command took {duration_s:.1f} s", run)
     return f"{duration_s:.2f} s"
 
@@ -326,13 +321,15 @@ def _it_leaves(observations: ObservedCommandRuns) -> str:
 def _silent_stdin(observations: ObservedCommandRuns) -> str:
     run = require_exit_without_kill(observations.get_run("json-verbose"))
     fail_rule_if(not run.stdout.strip(), "nothing was printed", run)
-    return f"the command exited after {run.ended_at or 0:.1f} s"
+    return f"the command exited after {run.ended_at:.1f} s"
 
 
 @RULES.register_should_rule("P19", "The command does not crash if stdout is closed.")
 def _nobody_reads(observations: ObservedCommandRuns) -> str:
     run = require_exit_without_kill(observations.get_run("nobody-reads"))
-    fail_rule_if((run.exit_status or 0) < 0 or "Traceback" in run.stderr, "it crashed", run)
+    is_signalled = run.exit_status is not None and run.exit_status < 0
+    if is_signalled or "Traceback" in run.stderr:
+        raise RuleViolationError("it crashed", run)
     return f"exit {run.exit_status}"
 
 
@@ -404,7 +401,7 @@ def _get_signalled_run(observations: ObservedCommandRuns, name: str) -> CommandR
         raise RuleNotObservedError(
             "the turn was over before the signal; a longer --long-prompt may help"
         )
-    if any(value.get("type") == "assistant" and value.get("error") for value in earlier_lines):
+    if any(value.get("error") for value in earlier_lines if value.get("type") == "assistant"):
         raise RuleNotObservedError("the request to the model had failed before the signal")
     return require_exit_without_kill(run)
 

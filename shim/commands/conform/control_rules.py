@@ -103,14 +103,14 @@ def _initialize_at_any_time(observations: ObservedCommandRuns) -> str:
         responses = [
             response for subtype, response in _list_answers(run) if subtype == "initialize"
         ]
-        skip_rule_if(
-            name == "conversation" and len(responses) < 2,
-            f"the conversation ended before this check{describe_missing_output(run)}",
-        )
+        if name == "conversation" and len(responses) < 2:
+            raise RuleNotObservedError(
+                f"the conversation ended before this check{describe_missing_output(run)}"
+            )
         for response in responses:
             if response is None or response.get("subtype") != "success":
                 raise RuleViolationError("initialize was not answered", run, response)
-            if "models" not in (response.get("response") or {}):
+            if "models" not in as_dict(response.get("response")):
                 raise RuleViolationError("the second answer has fewer fields", run, response)
     return "each request was answered"
 
@@ -403,12 +403,8 @@ def _questions_stand_behind_their_calls(observations: ObservedCommandRuns) -> st
 def _denied(observations: ObservedCommandRuns) -> str:
     turn, block = _get_requested_result(observations, 0)
     has_message = DENIAL_MESSAGE in json.dumps(block.get("content"))
-    fail_rule_if(
-        block.get("is_error") is not True or not has_message,
-        "the result is not as expected",
-        turn.run,
-        block,
-    )
+    if block.get("is_error") is not True or not has_message:
+        raise RuleViolationError("the result is not as expected", turn.run, block)
     return "an error with the user's message"
 
 
@@ -451,9 +447,8 @@ def _hooks(observations: ObservedCommandRuns) -> str:
     ]
     if turn.list_tool_calls() and "conform_before" not in callback_ids:
         raise RuleViolationError("PreToolUse was not called", turn.run)
-    fail_rule_if(
-        "conform_stop" not in callback_ids and not turn.is_failed, "Stop was not called", turn.run
-    )
+    if "conform_stop" not in callback_ids and not turn.is_failed:
+        raise RuleViolationError("Stop was not called", turn.run)
     for request in requests:
         if request.get("subtype") == "hook_callback" and "hook_event_name" not in request.get(
             "input", {}
@@ -473,7 +468,7 @@ def _hooks(observations: ObservedCommandRuns) -> str:
 def _odd_lines(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("odd-lines")
     fail_rule_if(
-        run.exit_status is None or run.exit_status != 0,
+        run.exit_status != 0,
         f"exit {run.exit_status}{describe_missing_output(run)}",
         run,
     )

@@ -80,7 +80,7 @@ class CommandRun:
     is_flooded: bool = False
     sent_signal: str = ""
     closed_at: float | None = None
-    ended_at: float | None = None
+    ended_at: float = 0.0  # 0 before the exit
     descendant_count: int = 0
     survivor_count: int = 0
     line_counts: dict[str, int] = field(default_factory=dict)
@@ -300,7 +300,7 @@ class ClaudeProcess:
             return
         with anyio.move_on_after(self.timeout_s):
             await self._exited.wait()
-        if self.run.ended_at is None:
+        if not self.run.ended_at:
             if self.run.is_flooded:
                 self.run.timed_out_on = ""
             else:

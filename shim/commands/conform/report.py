@@ -20,9 +20,7 @@ VERDICT_STYLES = {"pass": "green", "fail": "red", "skipped": "dim"}
 
 def compute_exit_code(findings: Sequence[ConformanceRuleResult]) -> int:
     """Return 1 if a MUST rule is broken, and 0 otherwise."""
-    return int(
-        any(finding.verdict == "fail" and finding.rule.level == MUST for finding in findings)
-    )
+    return int(any(finding.verdict == "fail" for finding in findings if finding.rule.level == MUST))
 
 
 def format_findings_json(command: Sequence[str], findings: Sequence[ConformanceRuleResult]) -> str:

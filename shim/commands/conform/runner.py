@@ -175,7 +175,8 @@ class _RunPool:
                 self._timeout_s,
                 has_stdin=has_stdin,
             )
-            self._hung_count += bool(run.timed_out_on or run.is_flooded)
+            if run.timed_out_on or run.is_flooded:
+                self._hung_count += 1
 
 
 class _PooledScenarioRunner:

@@ -405,8 +405,7 @@ async def run_interrupted_turn(runner: ScenarioRunner) -> None:
 
 def _is_turn_output(value: JsonObject) -> bool:
     """Return whether a line is part of a reply or is the result of a turn."""
-    is_message = value.get("type") == "assistant" and bool(list_content_blocks(value))
-    if is_message:
+    if value.get("type") == "assistant" and list_content_blocks(value):
         return True
     if is_result_line(value):
         return True

@@ -16,7 +16,7 @@ from shim.commands.conform.process import CommandRun
 from shim.commands.conform.scenarios import UNKNOWN_SESSION_ID
 from shim.core.claude.grammar import is_init_line
 from shim.core.reading.diagnostics import pluralize
-from shim.core.reading.values import list_dicts
+from shim.core.reading.values import as_dict, list_dicts
 
 LIMIT_TEXT = "Reached maximum number of turns (1)"
 
@@ -34,7 +34,7 @@ def _text(observations: ObservedCommandRuns) -> str:
     fail_rule_if(
         not run.stdout.endswith(b"\n"), "the output does not end with a newline", run, run.stdout
     )
-    if any(isinstance(line.value, dict) and "type" in line.value for line in run.lines):
+    if any("type" in as_dict(line.value) for line in run.lines):
         raise RuleViolationError("the output is a stream", run, run.stdout)
     return f"{len(run.stdout)} bytes"
 
@@ -138,11 +138,8 @@ def _unknown_session(observations: ObservedCommandRuns) -> str:
     for run in observations.get_runs("unknown-stream", "unknown-sdk"):
         require_exit_without_kill(run)
         results = run.find_lines("result")
-        fail_rule_if(
-            len(results) != 1 or run.find_lines("system", "assistant", "user"),
-            "the output is not exactly one result",
-            run,
-        )
+        if len(results) != 1 or run.find_lines("system", "assistant", "user"):
+            raise RuleViolationError("the output is not exactly one result", run)
         fields = {
             "subtype": "error_during_execution",
             "is_error": True,
@@ -151,11 +148,10 @@ def _unknown_session(observations: ObservedCommandRuns) -> str:
         }
         if not fields.items() <= results[0].items() or expected not in results[0].get("errors", ()):
             raise RuleViolationError("the result is not as expected", run, results[0])
-        fail_rule_if(
-            run.exit_status != 1 or expected not in run.stderr,
-            f"the exit code is {run.exit_status}, or the error is missing on stderr",
-            run,
-        )
+        if run.exit_status != 1 or expected not in run.stderr:
+            raise RuleViolationError(
+                f"the exit code is {run.exit_status}, or the error is missing on stderr", run
+            )
     return expected
 
 

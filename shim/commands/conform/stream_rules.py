@@ -109,12 +109,8 @@ def _list_missing(value: JsonObject, keys: Sequence[str]) -> str:
 )
 def _only_lines(observations: ObservedCommandRuns) -> str:
     for run, line in _list_lines(observations):
-        fail_rule_if(
-            line.error.startswith("the line is") and not line.raw.lstrip().startswith(b"{"),
-            line.error,
-            run,
-            line.raw,
-        )
+        if line.error.startswith("the line is") and not line.raw.lstrip().startswith(b"{"):
+            raise RuleViolationError(line.error, run, line.raw)
     for run in observations.get_stream_json_runs():
         if (
             run.stdout
@@ -145,12 +141,8 @@ def _every_line_has_a_type(observations: ObservedCommandRuns) -> str:
 @RULES.register_must_rule("P10", "Every line that begins with { can be parsed as JSON.")
 def _every_object_is_whole(observations: ObservedCommandRuns) -> str:
     for run, line in _list_lines(observations):
-        fail_rule_if(
-            line.error.startswith("the line is") and line.raw.lstrip().startswith(b"{"),
-            line.error,
-            run,
-            line.raw,
-        )
+        if line.error.startswith("the line is") and line.raw.lstrip().startswith(b"{"):
+            raise RuleViolationError(line.error, run, line.raw)
     return pluralize(len(_list_lines(observations)), "line")
 
 
@@ -230,19 +222,12 @@ def _init_waits_for_a_message(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("conversation")
     earlier_lines = run.lines[: run.line_counts.get("initialized", 0)]
     for line in earlier_lines:
-        fail_rule_if(
-            isinstance(line.value, dict) and is_init_line(line.value),
-            "an init line was printed before any message",
-            run,
-            line.raw,
-        )
+        if isinstance(line.value, dict) and is_init_line(line.value):
+            raise RuleViolationError("an init line was printed before any message", run, line.raw)
     first_turn = observations.get_finished_turn("conversation")
     second_turn = observations.get_finished_turn("conversation", 1)
-    fail_rule_if(
-        not (first_turn.init_line and second_turn.init_line),
-        "a turn of a conversation has no init line",
-        run,
-    )
+    if not (first_turn.init_line and second_turn.init_line):
+        raise RuleViolationError("a turn of a conversation has no init line", run)
     if first_turn.init_line.get("session_id") != second_turn.init_line.get("session_id"):
         raise RuleViolationError(
             "the second init line has a different session_id", run, second_turn.init_line
@@ -389,11 +374,8 @@ def _states(observations: ObservedCommandRuns) -> str:
             if line.get("subtype") == "session_state_changed"
         ]
         state_count += len(states)
-        fail_rule_if(
-            states and states[-1] == "running" and run.exit_status is not None,
-            "the last state is `running`",
-            run,
-        )
+        if states and states[-1] == "running" and run.exit_status is not None:
+            raise RuleViolationError("the last state is `running`", run)
     return f"{state_count} states were printed"
 
 
@@ -521,12 +503,8 @@ def _every_call_is_answered(observations: ObservedCommandRuns) -> str:
         answered_ids = {result.get("tool_use_id") for _, result in turn.list_tool_results()}
         count += len(calls)
         for call_id, line in calls.items():
-            fail_rule_if(
-                turn.result and call_id not in answered_ids,
-                "a call without a result",
-                turn.run,
-                line,
-            )
+            if turn.result and call_id not in answered_ids:
+                raise RuleViolationError("a call without a result", turn.run, line)
     skip_rule_if(not count, "no tool was called")
     return pluralize(count, "call")
 

@@ -95,13 +95,11 @@ def _find_system_prompt_ability(adapter: Adapter) -> str:
     launch = _build_launch(adapter, {"system_prompt": SAMPLE_SYSTEM_PROMPT})
     if launch is None:
         return NO
-    if any(SAMPLE_SYSTEM_PROMPT in arg and SAMPLE_PROMPT not in arg for arg in launch.arguments):
+    if any(SAMPLE_PROMPT not in arg for arg in launch.arguments if SAMPLE_SYSTEM_PROMPT in arg):
         return YES
-    is_prepended = (
-        any(SAMPLE_SYSTEM_PROMPT in arg for arg in launch.arguments)
-        or SAMPLE_SYSTEM_PROMPT.encode() in launch.stdin
-    )
-    if is_prepended:
+    if any(SAMPLE_SYSTEM_PROMPT in arg for arg in launch.arguments):
+        return EMULATED
+    if SAMPLE_SYSTEM_PROMPT.encode() in launch.stdin:
         return EMULATED
     return NO
 

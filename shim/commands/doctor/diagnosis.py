@@ -201,7 +201,7 @@ def _downgrade_problems(
     next vendor answers when a vendor cannot start.
     """
     if not any(
-        report.name in required_names and has_no_problem(report.findings) for report in reports
+        has_no_problem(report.findings) for report in reports if report.name in required_names
     ):
         return reports
     new_levels = {PROBLEM: WARNING}

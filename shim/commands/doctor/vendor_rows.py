@@ -182,11 +182,11 @@ def describe_process_lifetime(
     adapter: Adapter, vendor_settings: VendorSettings, missing_cli_feature: str = ""
 ) -> str:
     """Return whether each process of the vendor serves a conversation or a single message."""
-    keeps_process = (
+    if (
         can_ask_permission_in_conversation(adapter, vendor_settings, missing_cli_feature)
         or adapter.cli.always_keeps_child
-        or (bool(adapter.child_input_ref) and vendor_settings.driver != ONE_WAY)
-    )
-    if keeps_process or adapter.passthrough:
+        or (adapter.child_input_ref and vendor_settings.driver != ONE_WAY)
+        or adapter.passthrough
+    ):
         return "one process per conversation"
     return "one process per message"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shim.commands.help.plain_help import SimplifiedHelpGroup
+from shim.core.reading.values import as_str
 
 # Title → command names. Each title is a task of the user.
 COMMAND_GROUPS = {
@@ -28,7 +29,7 @@ class TitledCommandGroup(SimplifiedHelpGroup):
         for title, names in group_command_names(command_names):
             commands = [(f"{name:{widest}}", self.get_command(ctx, name)) for name in names]
             rows = [
-                (name, format_help_summary(command.help or ""))
+                (name, format_help_summary(as_str(command.help)))
                 for name, command in commands
                 if command and not command.hidden
             ]

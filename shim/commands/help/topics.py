@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import as_list
 from shim.story.terminal.console import THEME
 
 MANUAL_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "manual")
@@ -71,7 +72,7 @@ def show_help(
     """
     all_topics = load_manual_topics()
     console = Console(highlight=False, theme=THEME)
-    query = " ".join(words or ())
+    query = " ".join(as_list(words))
     topic = next(
         (topic for topic in all_topics if topic.name == query.replace(" ", "-").lower()), None
     )
@@ -79,7 +80,7 @@ def show_help(
         _print_topic(console, topic)
     elif not query:
         _print_topics(console, all_topics)
-    elif (text := _find_command_help(context, words or [])) is not None:
+    elif (text := _find_command_help(context, as_list(words))) is not None:
         sys.stdout.write(text + "\n")
     else:
         names = [topic.name for topic in all_topics]

@@ -25,6 +25,7 @@ from shim.commands.install.replacement_report import (
 )
 from shim.conversation.fallback.vendor_list import MAX_VENDORS
 from shim.core.claude.argv.models import parse_vendor_list
+from shim.core.reading.values import as_str
 from shim.process.find_program import find_programs_on_path
 from shim.process.install import (
     DEFAULT_DIR,
@@ -83,14 +84,16 @@ def install_dropin(
     Example: shim install --vendor qwen
     """
     check_option_value(CHOICES["dialect"], dialect, "--dialect")
-    names = tuple(dict.fromkeys(parse_vendor_list(vendor or "")))
+    names = tuple(dict.fromkeys(parse_vendor_list(as_str(vendor))))
     if len(names) > MAX_VENDORS:
         raise typer.BadParameter(
             f"{len(names)} vendors; at most {MAX_VENDORS} are allowed", param_hint="--vendor"
         )
     for vendor_name in names:
         get_adapter(vendor_name)
-    record_folder = record and os.path.join(os.path.abspath(record), "")
+    record_folder = ""
+    if record:
+        record_folder = os.path.join(os.path.abspath(record), "")
     options = {"vendor": ",".join(names), "record": record_folder, "dialect": dialect}
     installed_options = {key: value for key, value in options.items() if value}
     if into is not None:
@@ -156,11 +159,11 @@ def _resolve_vendors(names: tuple[str, ...], settings: ShimSettings) -> tuple[st
     SHIM_VENDOR or the settings.
     """
     variable = os.environ.get("SHIM_VENDOR", "")
-    return (
-        names
-        or (() if variable.startswith("replay:") else parse_vendor_list(variable))
-        or settings.vendor
-    )
+    if not names and not variable.startswith("replay:"):
+        names = parse_vendor_list(variable)
+    if not names:
+        names = settings.vendor
+    return names
 
 
 def _check_path(path: str, name: str) -> DiagnosisFinding:
@@ -225,7 +228,9 @@ def uninstall_dropin(
     else:
         print_line(f"{removal.path} does not exist; nothing to remove")
     for leftover in remaining:
-        removed = purge and remove_uninstall_leftover(leftover)
+        removed = False
+        if purge:
+            removed = remove_uninstall_leftover(leftover)
         hint = ""
         if leftover.owned_entries and not purge:
             hint = "; --purge removes it"

@@ -25,7 +25,7 @@ from shim.commands.profile.rule_tracer import RuleTracer
 from shim.core.adapter.adapter import Adapter
 from shim.core.errors import CommandUsageError, FrontendError
 from shim.core.reading.diagnostics import pluralize
-from shim.core.reading.values import is_valid_vendor_name
+from shim.core.reading.values import as_str, is_valid_vendor_name
 from shim.state.profile_files import list_unused_key_warnings
 from shim.state.profile_files import load_adapter_from_profile as load_profile
 from shim.story.terminal.console import JsonOption, print_json, print_line
@@ -126,7 +126,7 @@ def draft(
     Example: shim vendor draft run1.ndjson run2.ndjson -o ~/.config/shim/vendors/parrot.toml
     """
     if not name:
-        name = os.path.basename(output or "").removesuffix(adapters.PROFILE_SUFFIX)
+        name = os.path.basename(as_str(output)).removesuffix(adapters.PROFILE_SUFFIX)
     if not name:
         name = "mine"
     if not is_valid_vendor_name(name):

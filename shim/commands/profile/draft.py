@@ -200,7 +200,7 @@ def _format_values(values: Iterable[str]) -> str:
 def _format_key(text: str) -> str:
     if (
         text
-        and all(character.isalnum() or character in "_-" for character in text)
+        and all(character.isalnum() for character in text if character not in "_-")
         and text.isascii()
     ):
         return text

@@ -312,20 +312,19 @@ def _find_text_rules(
             scope = InferredRuleEventSelector(
                 event.kind, event_table.item_path, event_table.item_label
             )
+            item_label = event_table.item_label or ()
             if (
                 key is None
                 or scope in used_scopes
                 or not event_table.table[key]
-                or has_name_containing_marker_word(
-                    vocabulary.NON_MODEL_MARKERS, *(event_table.item_label or ())[1:]
-                )
+                or has_name_containing_marker_word(vocabulary.NON_MODEL_MARKERS, *item_label[1:])
             ):
                 continue
             names = (
                 *list_event_kind_labels(event.kind),
                 *event_table.path,
                 key,
-                *(event_table.item_label or ()),
+                *item_label,
             )
             emit = "text"
             if has_name_containing_marker_word(vocabulary.THINKING_MARKERS, *names):

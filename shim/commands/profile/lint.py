@@ -24,6 +24,7 @@ from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json, parse_json_object
 from shim.core.reading.lines import LineSplitter
+from shim.core.reading.values import as_str
 from shim.core.secrets.redactor import Redactor
 from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.outcome import ChildExit
@@ -228,7 +229,7 @@ class ProfileLinter:
         """End the current child's output. `stderr` is None if stderr was not recorded."""
         self._line_number += 1
         self._start_line()
-        self._child_stream.close(child_exit, stderr or "")
+        self._child_stream.close(child_exit, as_str(stderr))
         diagnostics = self._child_stream.diagnostics
         location = self._label
         for kind, count in diagnostics.repairs.items():
@@ -356,9 +357,9 @@ class ProfileLinter:
             text = None
             if verb.args:
                 text = verb.args[0]
-            self._has_text_by_rule[current] = self._has_text_by_rule.get(current, False) or bool(
-                isinstance(text, str) and text
-            )
+            self._has_text_by_rule.setdefault(current, False)
+            if isinstance(text, str) and text:
+                self._has_text_by_rule[current] = True
 
     def _check_open_calls(self, turn: Any) -> None:
         """Report tool calls without a result, before the Turn closes them."""

@@ -121,9 +121,9 @@ def collect_rule_field_paths(
     if list_paths:
         item_path = (*list_paths[0], ANY_ITEM)
     condition_paths = {
-        path for key in rule_table.get("match") or () for path in parse_event_path_alternatives(key)
+        path for key in rule_table.get("match", ()) for path in parse_event_path_alternatives(key)
     }
-    for key in rule_table.get("item_match") or ():
+    for key in rule_table.get("item_match", ()):
         path_expression = key
         if not key.startswith("$"):
             path_expression = f"$.{key}"
@@ -133,7 +133,7 @@ def collect_rule_field_paths(
         if key in ("match", "item_match", "foreach") or key in _RULE_SETTING_KEYS:
             continue
         read_paths.update(_list_field_paths(value, item_path))
-    for path_text in rule_table.get("once") or ():
+    for path_text in rule_table.get("once", ()):
         read_paths.update(parse_event_path_alternatives(path_text, item_path))
     return condition_paths, read_paths
 

@@ -29,7 +29,13 @@ from shim.commands.sessions.listing import format_no_sessions_message, format_se
 from shim.core.bridge.frames import WATCH
 from shim.core.errors import FrontendError, ShimError, SystemResourceError
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import canonicalize_uuid, shorten_session_id, split_machine
+from shim.core.reading.values import (
+    as_list,
+    canonicalize_uuid,
+    get_text,
+    shorten_session_id,
+    split_machine,
+)
 from shim.io.ids import create_uuid
 from shim.story.terminal.console import JsonOption, print_json, print_line
 
@@ -352,7 +358,7 @@ def _read_open_prompts(
     with connect_to_session_blocking(
         session.session_id, os.environ, role=WATCH, timeout_s=timeout_s, replay=False
     ) as connection:
-        pending_ids = set(connection.welcome.get("questions") or ())
+        pending_ids = set(as_list(connection.welcome.get("questions")))
         for frame in connection.read_frames(timeout_s) if pending_ids else ():
             if frame["kind"] == "question" and frame["question"] in pending_ids:
                 yield frame["question"], frame
@@ -403,7 +409,7 @@ def _describe_last_answer(session: SessionRecord) -> str:
         resolution = connection.welcome.get("settled")
     if not isinstance(resolution, dict):
         return ""
-    client = escape_control_chars(str(resolution.get("by") or "the session itself"))
+    client = escape_control_chars(get_text(resolution, "by", "the session itself"))
     return (
         "; the last permission prompt was already answered: "
         f"{escape_control_chars(str(resolution.get('how')))}, by {client}"
@@ -422,7 +428,8 @@ def summarize_permission_request(request: Mapping[str, Any]) -> str:
     text = content
     if not isinstance(content, str):
         text = json.dumps(content, ensure_ascii=False)
-    line = " ".join(f"{request.get('tool_name') or request.get('subtype')}  {text}".split())
+    name = get_text(request, "tool_name", get_text(request, "subtype"))
+    line = " ".join(f"{name}  {text}".split())
     hidden_chars = len(line) - MAX_SUMMARY_CHARS
     suffix = f"… ({hidden_chars:,} more characters: `shim bridge list --json` prints all of them)"
     if hidden_chars <= 0:
@@ -468,7 +475,7 @@ def _build_session_report(session: SessionRecord) -> dict[str, Any]:
         "unanswered",
     )
     state_fields = {key: metadata.get(key) for key in keys}
-    text_fields = {key: metadata.get(key) or "" for key in ("vendor", "name", "cwd")}
+    text_fields = {key: get_text(metadata, key) for key in ("vendor", "name", "cwd")}
     machine, uuid = split_machine(session.session_id)
     machine_fields = {"machine": machine} if machine else {}
     return {

@@ -92,7 +92,7 @@ def format_session_table(sessions: Sequence[SessionRecord]) -> str:
     Console(
         file=buffer, force_terminal=is_terminal, width=width, highlight=False, emoji=False
     ).print(table)
-    if any(session.is_running and session.metadata.get("waitingFor") for session in sessions):
+    if any(session.metadata.get("waitingFor") for session in sessions if session.is_running):
         buffer.write(f"\n{SHORTENED_HINT}\n")
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 

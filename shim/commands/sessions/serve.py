@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shim.core.errors import SystemResourceError
+from shim.core.reading.values import as_list
 
 if TYPE_CHECKING:
     from shim.bridge.gateway.tokens import GatewayTokenFile
@@ -80,7 +81,7 @@ def serve_gateway(
 
     host, port = server.parse_listen_address(http)
     endpoint = server.GatewayEndpoint(
-        host, port, behind_proxy, tuple(name or ()), tls_cert, tls_key
+        host, port, behind_proxy, tuple(as_list(name)), tls_cert, tls_key
     )
     hosts: BackgroundSessionManager = LocalBackgroundSessionManager(
         os.environ, load_installed_dropin_options()

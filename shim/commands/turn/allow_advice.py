@@ -71,15 +71,15 @@ def suggest_allow_rules(
     more_text = ""
     if len(rules) > MAX_NAMED_RULES:
         more_text = f" and {pluralize(len(rules) - MAX_NAMED_RULES, 'more rule')}"
-    can_ask = (
+    advice = f"to allow this call: shim run {flags}{more_text} …"
+    if (
         vendor is not None
-        and bool(vendor.child_input_ref or vendor.passthrough)
+        and (vendor.child_input_ref or vendor.passthrough)
         and mode != "dontAsk"
         and not is_attended
-    )
-    return f"to allow this call: shim run {flags}{more_text} …" + (
-        "; on a terminal, `shim run` asks you" if can_ask else ""
-    )
+    ):
+        advice += "; on a terminal, `shim run` asks you"
+    return advice
 
 
 def _find_conversation_vendor(name: str, cwd: str) -> Adapter:

@@ -25,6 +25,7 @@ from shim.core.policy.policy import PermissionRule
 from shim.core.policy.settings import PRE_TOOL_EVENT
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import none_if_empty
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.process.environment import parse_extra_args
 from shim.process.probe import find_cached_version
@@ -59,7 +60,7 @@ def explain_turn(
         argv = []
     installed_options = load_installed_dropin_options()
     explanation = build_invocation_explanation(
-        parse_argv(argv, dialect=installed_options.get("dialect") or "claude"), installed_options
+        parse_argv(argv, dialect=installed_options.get("dialect", "claude")), installed_options
     )
     sys.stdout.write(
         json.dumps(explanation, indent=2) + "\n"
@@ -99,7 +100,7 @@ def build_invocation_explanation(
             )
         explanation |= _describe_child(startup, startup.plan_first_child_launch())
     except ShimError as error:
-        explanation |= {"refused": str(error), "hint": error.hint or None}
+        explanation |= {"refused": str(error), "hint": none_if_empty(error.hint)}
         if isinstance(error, UntrustedVendorVersionError):
             explanation["distrust"] = error.distrust_reason
     return explanation
@@ -387,7 +388,10 @@ def _format_driver(explanation: Mapping[str, Any]) -> str:
 
 def _format_environment(changes: Mapping[str, Any]) -> list[str]:
     lines = [f"+ {name}={value}" for name, value in changes["set"].items()]
-    return lines + [f"- {name}" for name in changes["removed"]] or ["as ours"]
+    lines += [f"- {name}" for name in changes["removed"]]
+    if not lines:
+        return ["as ours"]
+    return lines
 
 
 def _format_mode(explanation: Mapping[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ from shim.commands.turn.sessions import resolve_resumed_id
 from shim.commands.turn.terminal_answers import TerminalAnswerReader
 from shim.core.claude.argv.models import REPLAY_PREFIX, parse_vendor_list
 from shim.core.policy.policy import PERMISSION_MODES
+from shim.core.reading.values import as_list
 from shim.process.install import load_installed_dropin_options
 from shim.story.terminal.console import BrokenPipeHandler, open_console
 
@@ -92,7 +93,9 @@ def run_turn(
             get_adapter(name)  # raises an error for an unknown vendor
     if resume is not None:
         resume = resolve_resumed_id(resume)
-    flags = [f"--allowedTools={rule}" for rule in allow or ()] + (["--continue"] if go_on else [])
+    flags = [f"--allowedTools={rule}" for rule in as_list(allow)] + (
+        ["--continue"] if go_on else []
+    )
     for name, value in (
         ("--shim-vendor", vendor),
         ("--model", model),

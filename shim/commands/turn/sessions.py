@@ -16,7 +16,13 @@ from shim.commands.help.plain_help import SimplifiedHelpCommand
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.core.reading.json_text import parse_json_object
-from shim.core.reading.values import as_dict, is_short_session_id, shorten_session_id
+from shim.core.reading.values import (
+    as_dict,
+    as_list,
+    is_short_session_id,
+    none_if_empty,
+    shorten_session_id,
+)
 from shim.io.transcript import build_transcript_path
 from shim.state import store
 from shim.state.store import StoredSession
@@ -132,7 +138,7 @@ def delete(
     """
     if not ids and older is None:
         raise typer.BadParameter("pass session ids or --older DAYS", param_hint="ID")
-    session_ids = {session_id for prefix in ids or () for session_id in [_resolve_id(prefix)]}
+    session_ids = {session_id for prefix in as_list(ids) for session_id in [_resolve_id(prefix)]}
     if older is not None:
         session_ids |= {
             session_id
@@ -248,10 +254,10 @@ def _build_report(session_id: str, session: StoredSession) -> dict[str, Any]:
     return {
         "session_id": session_id,
         "id": shorten_session_id(session_id),
-        "title": read_session_title(session_id, session) or None,
+        "title": none_if_empty(read_session_title(session_id, session)),
         "vendor": session.vendor,
-        "vendor_session": session.vendor_session or None,
-        "model": format_model_name(session.model) or None,
+        "vendor_session": none_if_empty(session.vendor_session),
+        "model": none_if_empty(format_model_name(session.model)),
         "folder": session.cwd,
         "created": session.created,
         "updated": session.updated,

@@ -41,6 +41,13 @@ def get_text(fields: Mapping[str, Any], key: str, default: str = "") -> str:
     return default
 
 
+def none_if_empty(text: str) -> str | None:
+    """Return `text`, or None if it is empty."""
+    if text:
+        return text
+    return None
+
+
 _UUID_GROUP_LENGTHS = (8, 4, 4, 4, 12)
 _SHORT_ID_CHARS = 8  # the length of a short session id (B1)
 _HEX_DIGITS = frozenset("0123456789abcdef")

@@ -166,9 +166,9 @@ def _report_end(
     if end == "left":
         if loop.reads_keys:
             _print_line(f"the session keeps running: {resume_command} {session.short_id}")
-        return int(
-            input_controller is not None and input_controller.has_failed and not loop.reads_keys
-        )
+        if input_controller is not None and input_controller.has_failed and not loop.reads_keys:
+            return 1
+        return 0
     if end == "signal":
         return 128 + loop.end_signal
     if end == "bye" and view.end_reason in NORMAL_END_REASONS:

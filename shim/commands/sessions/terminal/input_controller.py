@@ -12,6 +12,7 @@ from shim.commands.sessions.terminal.question_prompt import (
 )
 from shim.commands.sessions.terminal.session_view import SessionView
 from shim.core.reading.bounded_dict import BoundedDict
+from shim.core.reading.values import get_text, none_if_empty
 from shim.io.ids import create_uuid
 from shim.story.terminal.arguments import format_text_on_one_truncated_line
 
@@ -60,14 +61,9 @@ class TerminalInputController:
     @property
     def accepts_answer_key(self) -> bool:
         """Return whether a single key would answer the open permission prompt now."""
-        has_input = (
-            self.editor.text or self.is_composing or self.prompt.request_id == self._answered_id
-        )
-        if not self.prompt.list_key_hints():
+        if self.editor.text or not self._can_answer:
             return False
-        if self.is_prompt_in_answer_grace_period:
-            return False
-        return not has_input
+        return not self.is_prompt_in_answer_grace_period
 
     @property
     def is_prompt_in_answer_grace_period(self) -> bool:
@@ -81,7 +77,7 @@ class TerminalInputController:
         """Handle a frame from the host."""
         kind = frame["kind"]
         if kind == "welcome":
-            self.prompt = QuestionPrompt(str(frame.get("cwd") or ""))
+            self.prompt = QuestionPrompt(get_text(frame, "cwd"))
             # After a reconnect, unanswered frames are sent again. Receiving a frame twice is harmless.
             for pending_frame in list(self._pending_frames.values()):
                 self.write_frame(pending_frame)
@@ -122,9 +118,8 @@ class TerminalInputController:
         hint = ""
         if reply.get("driver"):
             hint = "; Ctrl-T takes control"
-        self.view.draw_shim_notice(
-            f"✗ {format_text_on_one_truncated_line(str(reply.get('text') or reply.get('reason')))}{hint}"
-        )
+        reason = get_text(reply, "text", get_text(reply, "reason"))
+        self.view.draw_shim_notice(f"✗ {format_text_on_one_truncated_line(reason)}{hint}")
 
     def _report_done(self, request: Frame) -> None:
         """Print the effect of a slash command if no session line will show it."""
@@ -166,8 +161,7 @@ class TerminalInputController:
         """Return whether an unanswered permission prompt is open and can be answered with a key.
         While a message is being typed after Tab, keys do not answer prompts.
         """
-        is_open = bool(self.prompt.list_key_hints()) and self.prompt.request_id != self._answered_id
-        if not is_open:
+        if not self.prompt.list_key_hints() or self.prompt.request_id == self._answered_id:
             return False
         return not self.is_composing
 
@@ -380,7 +374,7 @@ _SLASH_COMMANDS: Mapping[str, SlashCommand] = {
     ),
     "/model": SlashCommand(
         lambda input_controller, argument: input_controller.send_frame(
-            {"kind": "model", "model": argument or None}
+            {"kind": "model", "model": none_if_empty(argument)}
         ),
         "[NAME]",
         "sets the model; without a name, the default model",

@@ -187,7 +187,7 @@ def _join_burst(keys: list[str]) -> list[str]:
     )
     burst = keys[: last_text + 1]
     if ENTER not in burst or not all(
-        isinstance(key, KeyboardInputText) or key in _TEXT_BY_KEY for key in burst
+        key in _TEXT_BY_KEY for key in burst if not isinstance(key, KeyboardInputText)
     ):
         return keys
     text = "".join(

@@ -203,7 +203,7 @@ def build_question_tool_input(request: Request) -> Mapping[str, Any]:
     equivalent input.
     """
     if request.get("subtype") == ELICITATION_SUBTYPE:
-        return build_ask_user_question_input(_build_form_params(request)) or {}
+        return as_dict(build_ask_user_question_input(_build_form_params(request)))
     if request.get("tool_name") != QUESTION_TOOL:
         return {}
     return as_dict(request.get("input"))

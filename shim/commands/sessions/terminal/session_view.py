@@ -16,6 +16,7 @@ from shim.commands.sessions.terminal.question_prompt import build_question_tool_
 from shim.core.bridge.frames import LogCursor
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import pluralize
+from shim.core.reading.values import as_dict, get_text
 from shim.story.model import SessionStepChange, SessionStepTracker
 from shim.story.terminal.arguments import format_text_on_one_truncated_line
 from shim.story.terminal.renderer import TerminalSessionRenderer
@@ -84,7 +85,7 @@ class SessionView:
     @property
     def client_name(self) -> str:
         """Return the name that the host has given to this client."""
-        return str(self.welcome.get("client") or "")
+        return get_text(self.welcome, "client")
 
     @property
     def can_control(self) -> bool:
@@ -139,7 +140,7 @@ class SessionView:
         self.welcome = frame
         self.is_synced = False
         self.end_reason = None
-        self.controller, self.state = frame.get("driver"), frame.get("state") or {}
+        self.controller, self.state = frame.get("driver"), as_dict(frame.get("state"))
         self._on_mode(frame.get("mode"))
         if is_reconnect:
             return
@@ -166,7 +167,7 @@ class SessionView:
         if isinstance(number, int):
             if self.cursor is not None and number <= self.cursor.number:
                 return  # the host repeats lines after a gap
-            self.cursor = LogCursor(int(frame.get("generation") or 0), number)
+            self.cursor = LogCursor(int(frame.get("generation", 0)), number)
         elapsed_s = self._compute_elapsed(frame)
         self._draw_changes(self.story.add_session_line(elapsed_s, event))
         if event.get("type") == "system" and self.is_synced:
@@ -210,7 +211,7 @@ class SessionView:
         self._draw_changes(self.story.add_claude_event(self._compute_elapsed(frame), line))
 
     def _on_settled(self, frame: Frame) -> None:
-        resolver = str(frame.get("by") or "")
+        resolver = get_text(frame, "by")
         if resolver == self.client_name:
             resolver = ""
         self._draw_changes(
@@ -239,7 +240,7 @@ class SessionView:
             self.draw_shim_notice(f"· {text} now", "dim")
 
     def _on_bye(self, frame: Frame) -> None:
-        self.end_reason = str(frame.get("reason") or "")
+        self.end_reason = get_text(frame, "reason")
 
     # -- drawing -----------------------------------------------------------------------------------
 
@@ -250,7 +251,8 @@ class SessionView:
         time_ms = frame.get("at")
         if not isinstance(time_ms, int | float):
             time_ms = self._wall_clock() * MS_PER_SECOND
-        self._start_ms = self._start_ms or int(time_ms)
+        if not self._start_ms:
+            self._start_ms = int(time_ms)
         return (time_ms - self._start_ms) / MS_PER_SECOND
 
     def _draw_changes(self, changes: Sequence[SessionStepChange]) -> None:

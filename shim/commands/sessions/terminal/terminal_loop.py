@@ -188,13 +188,13 @@ class TerminalLoop:
 
     def _find_timeout(self) -> float | None:
         """Return the seconds until the next redraw or timeout, or None for no limit."""
-        is_animated = False
-        if self._is_terminal:
-            is_animated = self.view.is_busy or (
+        if self._is_terminal and (
+            self.view.is_busy
+            or (
                 self.input_controller is not None
                 and self.input_controller.is_prompt_in_answer_grace_period
             )
-        if is_animated:
+        ):
             return REFRESH_SECONDS
         if self._key_parser.is_pasting:
             return PASTE_TIMEOUT_S
