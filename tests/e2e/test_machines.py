@@ -16,7 +16,8 @@ import pytest
 from browser import Browser, require_programs
 from frontend import DropInFrontend
 from model_scripts import REPLY_AFTER_TOOL
-from sandbox import TURN_SECONDS, wait_until
+from sandbox import MARK, TURN_SECONDS, Sandbox, wait_until
+from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
 from session_page import Page, Served
 from ssh_machines import CuttingProxy, SshLab
 from terminal import on_terminal
@@ -25,6 +26,7 @@ from vendor_setups import QWEN
 from shim.bridge.client import HostUnavailableError, connect_to_session_blocking
 from shim.bridge.ssh import MachineUnavailableError
 from shim.core.bridge.frames import WATCH, LogCursor
+from shim.process.install import install_drop_in_script
 
 pytestmark = pytest.mark.e2e
 
@@ -162,6 +164,36 @@ def test_session_of_another_machine_is_answered_and_resumed_on_the_page(
         served.kill()
         run_shim(here, "claude", "rm", session_id)
     assert frontend.list_remaining_processes() == {}
+
+
+@pytest.mark.parametrize("client", [PYTHON, TYPESCRIPT], ids=str)
+@pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
+def test_sdk_client_joins_a_session_of_another_machine(
+    client: SdkClient, lab: SshLab, frontend: DropInFrontend, tmp_path: Path
+) -> None:
+    lab.start_machine("build", frontend.environment)
+    here = {**lab.build_environment(["build"]), MARK: frontend.environment[MARK]}
+    start = ("claude", "--bg", "--machine", "build", "--cwd", str(frontend.folder))
+    run_shim(
+        here, *start, "--shim-vendor", "qwen", *frontend.extra_args, "[[text]] the first words"
+    )
+    session = wait_for_state(here, "done")
+    install_drop_in_script(str(tmp_path / "here"), "claude", {}, force=False)
+    local = Sandbox(tmp_path / "here" / "claude", frontend.folder, here)
+    conversation = client.connect(local, resume=f"build:{session['sessionId']}", asks=True)
+    start_index = len(conversation.lines)
+    conversation.send_message("[[shell]] touch made")
+    request = conversation.await_saw("asked")
+    assert request["input"]["command"] == "touch made"
+    conversation.allow_call()
+    turn = conversation.read_turn(start_index)
+    assert turn.init["session"] == session["sessionId"]
+    assert (frontend.folder / "made").exists()
+    conversation.disconnect()
+    assert [each["state"] for each in list_agents(here)] == ["done"]
+    run_shim(here, "claude", "rm", session["id"])
+    assert frontend.list_remaining_processes() == {}
+    local.close()
 
 
 def test_session_of_another_machine_is_attached_and_resumed(
