@@ -60,7 +60,8 @@ def test_plan_mode_creates_no_files(frontend: DropInFrontend) -> None:
 def test_print_mode_refuses_plan_mode(frontend: DropInFrontend) -> None:
     run = frontend.run_prompt("[[text]]", "--permission-mode", "plan")
     assert run.result["shim"]["cause"] == "refused"
-    assert "does not support the permission mode plan" in run.result["errors"][0]
+    reason = "because it runs some tools without asking"
+    assert f"does not support the permission mode plan, {reason}" in run.result["errors"][0]
 
 
 def test_ask_user_question_gets_no_answer_without_a_prompt_tool(

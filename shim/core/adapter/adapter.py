@@ -415,8 +415,11 @@ class Adapter:
         """
         if mode in self.modes:
             return self.modes[mode]
+        reason = ""
+        if self.unattended:
+            reason = ", because it runs some tools without asking"
         raise UnsupportedPermissionModeError(
-            f"{self.name} does not support the permission mode {mode}; it supports "
+            f"{self.name} does not support the permission mode {mode}{reason}; it supports "
             f"{', '.join(self.modes)}",
             hint="use one of these modes, or another vendor (`shim vendors` lists their features)",
         )

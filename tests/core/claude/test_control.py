@@ -280,12 +280,14 @@ def test_requested_model_is_stored_per_vendor():
     assert session.session_state.requested_model == "qwen3"
 
 
-def test_unsupported_permission_mode_is_refused():
-    session = control(modes=("default", "plan"))
-    assert (
-        "pi supports default, plan"
-        in body(session, "set_permission_mode", mode="acceptEdits")["error"]
-    )
+@pytest.mark.parametrize(
+    ("never_asks", "reason"),
+    [(False, ""), (True, " only, because it runs some tools without asking")],
+)
+def test_unsupported_permission_mode_is_refused(never_asks, reason):
+    session = control(modes=("default", "plan"), never_asks=never_asks)
+    error = body(session, "set_permission_mode", mode="acceptEdits")["error"]
+    assert error.endswith(f"pi supports default, plan{reason}")
     assert session.session_state.mode == "default"
 
 

@@ -230,6 +230,8 @@ def _set_permission_mode(
         )
     if mode not in state.vendor.modes:
         supported_modes = ", ".join(state.vendor.modes)
+        if state.vendor.never_asks:
+            supported_modes += " only, because it runs some tools without asking"
         raise ControlRequestError(
             f"Cannot set permission mode to {mode}: {state.vendor.display_name} supports "
             f"{supported_modes}",
