@@ -102,6 +102,7 @@ class AgentRunner:
             {name: state.configured_servers[name] for name in state.initialize_server_names},
             state.options.session_id,
             state.options.find_transcript(),
+            state.prompt_id,
         )
 
     def _build_environment(self) -> Mapping[str, str]:

@@ -21,6 +21,7 @@ from shim.conversation.loop import (
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.api_errors import TurnEndCause
 from shim.core.claude.messages import UserMessage
+from shim.core.errors import ShimError
 from shim.core.reading import MAX_LINE_BYTES
 from shim.io.ids import create_uuid
 from shim.io.stderr import warn
@@ -130,7 +131,10 @@ class MessageLoop(ConversationLoop):
 
     async def _call_session_hooks(self, event: str, trigger: str) -> None:
         """Run the hooks in Claude's settings files at the start or the end of the session."""
-        await self._driver.active_child_driver.call_session_hooks(event, trigger)
+        from shim.core.claude.hooks.callbacks import HookEvent
+
+        child_driver = self._driver.active_child_driver
+        await child_driver.call_session_hooks(HookEvent(event, trigger=trigger))
 
     async def _run_turns(self) -> None:
         launcher = self._driver.active_child_driver.launcher
@@ -180,6 +184,8 @@ class MessageLoop(ConversationLoop):
             await child_driver.cancel_turn(message)
         elif command is not None:
             await self._answer_local_command(message, command)
+        elif refusal is not None and refusal.is_error:
+            await child_driver.refuse_turn(message, ShimError(refusal.text))
         elif refusal is not None:
             await child_driver.finish_turn_without_vendor(
                 message, refusal.text, refusal.build_rejection_notice()

@@ -551,16 +551,16 @@ def test_context_after_a_tool_result_waits_for_the_next_message_and_is_reported(
         done = running.end_input()
     assert done.stderr.count("the context of a hook was not sent during the turn") == 1
     (init,) = [line for line in done.lines if line.get("subtype") == "init"]
-    (entry,) = init["shim"]["not_honoured"]
+    entry, _ = init["shim"]["not_honoured"]
     assert entry["what"] == "hooks.PostToolUse" and "with the next message" in entry["reason"]
 
 
 def test_hook_of_an_event_that_is_not_called_is_reported(box, talk):
     with talk(two_turns(box)) as running:
-        running.send_lines(register("SubagentStop"), user("one"))
+        running.send_lines(register("PostToolBatch"), user("one"))
         running.read_line_containing(b'"type":"result"')
         done = running.end_input()
-    assert "hooks.SubagentStop of the frontend has no effect" in done.stderr
+    assert "hooks.PostToolBatch of the frontend has no effect" in done.stderr
 
 
 def test_hook_ends_the_turn_after_a_tool_result(box, talk):

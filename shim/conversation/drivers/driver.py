@@ -301,12 +301,8 @@ class ChildDriver:
         frontend.
         """
         if self._runs_stop_hooks_at_end:
-            call_hooks = control.call_hooks
-            # After an interrupt or an error, the real claude runs no Stop hooks.
-            if self._interrupted or self.stream is None or self.stream.turn.is_error:
-                call_hooks = control.send_hook_callbacks
             for event in command.events:
-                call_hooks(event, last_message=command.last_text)
+                control.call_hooks(event, last_message=command.last_text)
             await self.run_hook_commands()
         return control.take_output()
 
@@ -416,7 +412,7 @@ class ChildDriver:
         )
         return stream
 
-    async def _refuse_turn(self, message: UserMessage, error: Exception) -> None:
+    async def refuse_turn(self, message: UserMessage, error: Exception) -> None:
         """End a turn that cannot start. Its result reports the error, even if the error is a bug in
         the shim.
         """
@@ -498,7 +494,7 @@ class ChildDriver:
         if self.stream is not None and self.stream.turn.conversation.session_id:
             old_session_id = self.stream.turn.conversation.session_id
         await self.stop()
-        await self.call_session_hooks("SessionEnd", "clear")
+        await self.call_session_hooks(HookEvent("SessionEnd", trigger="clear"))
         launcher.start_new_session()
         if not launcher.session_state.options.keeps_session_id:
             self._output.start_new_session()
@@ -508,14 +504,19 @@ class ChildDriver:
         # As with the real claude, the hooks of the new session run after the line about the reset.
         reset_line, newline, turn_lines = lines.partition(b"\n")
         await self._output.write_lines(reset_line + newline, in_transcript=False)
-        await self.call_session_hooks("SessionStart", "clear")
+        await self.call_session_hooks(HookEvent("SessionStart", trigger="clear"))
         await self._output.write_lines(turn_lines, in_transcript=False)
 
-    async def call_session_hooks(self, event: str, trigger: str) -> None:
-        """Run the hooks in Claude's settings files at the start or the end of a session."""
-        if self._control is not None and self._hook_commands is not None:
-            self._control.call_hooks(HookEvent(event, trigger=trigger))
-            await self.run_hook_commands()
+    async def call_session_hooks(self, event: HookEvent) -> None:
+        """Call the hooks of the frontend and of Claude's settings files for an event of the
+        session.
+        """
+        if self._control is None:
+            return
+        self._control.call_hooks(event)
+        if lines := self._control.take_output():
+            await self._output.write_lines(lines)
+        await self.run_hook_commands()
 
     async def _finish_if_interrupted(self, stream: ChildStream) -> bool:
         """End the turn if it was interrupted while no child was running. Return whether the turn

@@ -51,7 +51,7 @@ class PerTurnDriver(ChildDriver):
     async def run_turn(self, message: UserMessage) -> None:
         """Start a child, translate its output, and write the result after the child has exited."""
         if self._refusal_error is not None:
-            await self._refuse_turn(message, self._refusal_error)
+            await self.refuse_turn(message, self._refusal_error)
             return
         spawned = self._first_child
         self._first_child = None
@@ -59,7 +59,7 @@ class PerTurnDriver(ChildDriver):
             if not spawned:
                 spawned = self.launcher.start_child(message.text)
         except Exception as error:
-            await self._refuse_turn(message, error)
+            await self.refuse_turn(message, error)
             return
         self._reset_turn()
         try:
@@ -67,7 +67,7 @@ class PerTurnDriver(ChildDriver):
         except OSError as error:
             # For example, the translator cannot be loaded because no file descriptors are left.
             kill_child(spawned.process)
-            await self._refuse_turn(message, error)
+            await self.refuse_turn(message, error)
             return
         child = Child(spawned)
         try:

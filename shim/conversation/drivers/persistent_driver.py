@@ -26,7 +26,7 @@ from shim.core.adapter.commands import (
 from shim.core.adapter.request import ChildInput
 from shim.core.claude.control import ControlSession
 from shim.core.claude.control.actions import SettingChanged
-from shim.core.claude.hooks.callbacks import HookEvent
+from shim.core.claude.hooks.callbacks import HookEvent, build_compaction_events
 from shim.core.claude.messages import PRIORITY_LATER, PRIORITY_NOW, BlockKinds, UserMessage
 from shim.core.claude.permissions import (
     STREAM_CLOSED_TEXT,
@@ -141,14 +141,14 @@ class PersistentDriver(ChildDriver):
             try:
                 child, stream = await self._start_child(message)
             except Exception as error:
-                await self._refuse_turn(message, error)
+                await self.refuse_turn(message, error)
                 return
         else:
             # A changed mode or rule may need a guarantee that this version of the vendor lacks.
             try:
                 self.launcher.check_version_enforces_permissions()
             except ShimError as error:
-                await self._refuse_turn(message, error)
+                await self.refuse_turn(message, error)
                 return
             child = self._child
             stream = self.stream
@@ -178,7 +178,10 @@ class PersistentDriver(ChildDriver):
 
     async def compact_context(self, message: UserMessage, command: "LocalCommand") -> None:
         """Ask the vendor to compact its context."""
-        from shim.core.claude.local_commands import NOTHING_TO_COMPACT_TEXT
+        from shim.core.claude.local_commands import (
+            COMPACTION_BLOCKED_TEXT,
+            NOTHING_TO_COMPACT_TEXT,
+        )
 
         if not self._child_input.can_compact:
             await super().compact_context(message, command)
@@ -186,11 +189,39 @@ class PersistentDriver(ChildDriver):
             await self.finish_local_command(
                 message, command, NOTHING_TO_COMPACT_TEXT, is_failed=True
             )
+        elif await self._is_compaction_blocked(command):
+            await self.finish_local_command(
+                message, command, COMPACTION_BLOCKED_TEXT, is_failed=True
+            )
         else:
             self._compaction_command = command
             request = message._replace(text=command.arguments, blocks=(), is_compaction=True)
             await self.run_turn(request)
             self._compaction_command = None
+
+    async def _is_compaction_blocked(self, command: "LocalCommand") -> bool:
+        """Call the hooks before a compaction. Return whether one of them blocks it."""
+        before, _ = build_compaction_events("manual", command.arguments or None)
+        feedback = self._control_session.hook_feedback
+        feedback.stops_turn = False
+        await self.call_session_hooks(before)
+        return feedback.stops_turn
+
+    async def _call_hooks_after_compaction(self, stream: ChildStream) -> None:
+        """Call the hooks after a compaction that the frontend has requested."""
+        if not stream.turn.has_compacted:
+            return
+        _, after = build_compaction_events("manual")
+        fields = {"model": stream.turn.assistant_message.model}
+        await self.call_session_hooks(HookEvent("SessionStart", trigger="compact", fields=fields))
+        await self.call_session_hooks(after)
+
+    async def call_session_hooks(self, event: HookEvent) -> None:
+        """Call the hooks for an event of the session, and wait for the frontend's answers."""
+        await super().call_session_hooks(event)
+        if self._control is not None and self._control.hook_feedback.has_open_requests:
+            self._interrupted = False  # an earlier turn may have been interrupted
+            await self._wait_for_hook_answers()
 
     async def _answer_message(
         self, child: Child, stream: ChildStream, message: UserMessage
@@ -224,6 +255,7 @@ class PersistentDriver(ChildDriver):
             self._deadlines.restart_first_byte_timeout()
             is_done = await self._send_message(child, stream, prompt)
         if is_done and not self._stalled:
+            await self._call_hooks_after_compaction(stream)
             is_done = await self._continue_for_hooks(child, stream)
         if self._stalled:
             await child.stop()

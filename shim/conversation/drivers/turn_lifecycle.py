@@ -449,22 +449,26 @@ def _list_unsupported_hooks(
     if not (events or settings.hooks) or state.vendor.runs_settings_hooks:
         return ()
     from shim.core.claude.hooks.unsupported import (
+        HookSupport,
         list_unsupported_callbacks,
         list_unsupported_settings_hooks,
     )
 
-    name = adapter.display_name
     # A turn that a hook has ended early may have started no child.
     if state.vendor.asks_permissions and adapter.child_input_ref:
         persistent = True
-    accepts_steering = persistent and adapter.create_child_input().accepts_steering
+    child_input = adapter.create_child_input() if persistent else None
+    support = HookSupport(
+        adapter.display_name,
+        is_persistent=persistent,
+        accepts_steering=child_input is not None and child_input.accepts_steering,
+        asks_permissions=state.vendor.asks_permissions,
+        can_compact=child_input is not None and child_input.can_compact,
+        runs_agents=not state.vendor.agents_error,
+    )
     return (
-        *list_unsupported_callbacks(
-            events, name, is_persistent=persistent, accepts_steering=accepts_steering
-        ),
-        *list_unsupported_settings_hooks(
-            settings, name, is_persistent=persistent, accepts_steering=accepts_steering
-        ),
+        *list_unsupported_callbacks(events, support),
+        *list_unsupported_settings_hooks(settings, support),
     )
 
 

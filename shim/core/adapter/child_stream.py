@@ -23,7 +23,6 @@ from shim.core.adapter.commands import (
 from shim.core.adapter.event_dispatcher import EventDispatcher
 from shim.core.adapter.translator import Translator
 from shim.core.api_errors import UNKNOWN_MODEL_TEXT, ApiFailure, classify_api_error
-from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.errors import FailedVendorAttempt, ShimError
 from shim.core.reading import MAX_LINE_BYTES
@@ -439,7 +438,7 @@ class ChildStream:
         store_command = StoreSessionCommand(self._find_vendor_session())
         if self.turn.command.name:
             return (store_command,)
-        return (RunHooksCommand((HookEvent("Stop"),), last_text), store_command)
+        return (RunHooksCommand(self.turn.list_end_events(), last_text), store_command)
 
     def _find_vendor_session(self) -> str | None:
         return self.turn.conversation.vendor_session_id

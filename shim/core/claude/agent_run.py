@@ -11,6 +11,12 @@ from collections.abc import Callable, Mapping
 from shim.core.claude.agent_definitions import INHERITED_MODEL, AgentDefinition
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import SESSION_FIELDS, build_conversation_args
+from shim.core.claude.hooks.callbacks import (
+    AGENT_START_EVENT,
+    AGENT_STOP_EVENT,
+    HookCallbacks,
+    HookEvent,
+)
 from shim.core.claude.messages import parse_json_line
 from shim.core.claude.usage import NO_USAGE, parse_dollars, parse_usage
 from shim.core.policy.policy import (
@@ -32,6 +38,10 @@ TOOL_EVENTS = ("PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionReq
 SESSION_FLAGS = ("--agents", "--agent", "--session-mirror", "--include-hook-events")
 REPLY_KINDS = ("text", "thinking", "tool_use")
 RESULT_KINDS = ("tool_result",)
+# The session's events about subagents, by the event of the run that calls their hooks.
+AGENT_EVENTS = {"UserPromptSubmit": AGENT_START_EVENT, "Stop": AGENT_STOP_EVENT}
+# The members of a SubagentStart hook's input, besides those that identify the agent.
+START_KEYS = ("session_id", "transcript_path", "cwd", "prompt_id")
 INITIALIZE_ID, RULES_ID = "agent-initialize", "agent-rules"
 NO_RESULT_TEXT = "The agent ended without a result."
 # Fields of the session's command line that are not passed to a run.
@@ -68,6 +78,7 @@ class AgentSession(NamedTuple):
     private_servers: Mapping[str, Any]
     session_id: str = ""
     transcript_path: str = ""
+    prompt_id: str = ""  # identifies the message that the session answers
 
 
 def build_agent_args(agent: AgentDefinition, session: AgentSession) -> list[str]:
@@ -197,17 +208,35 @@ class AgentRun:
             **as_dict(request.get("input")),
             "session_id": self._session.session_id,
             "transcript_path": self._session.transcript_path,
-            "agent_id": self.agent_id,
-            "agent_type": self._agent_name,
         }
-        return {**request, "input": hook_input}
+        if self._session.prompt_id:
+            hook_input["prompt_id"] = self._session.prompt_id
+        event = as_str(hook_input.get("hook_event_name"))
+        session_event = AGENT_EVENTS.get(event, event)
+        if session_event == AGENT_START_EVENT:
+            hook_input = {key: hook_input[key] for key in START_KEYS if key in hook_input}
+        elif session_event == AGENT_STOP_EVENT:
+            hook_input["agent_transcript_path"] = ""
+        agent = {"agent_id": self.agent_id, "agent_type": self._agent_name}
+        return {**request, "input": {**hook_input, **agent, "hook_event_name": session_event}}
+
+    def _select_hooks(self) -> dict[str, Any]:
+        """Return the session's hooks that the run calls, by the run's events."""
+        hooks = self._session.hooks
+        selected = {event: hooks[event] for event in TOOL_EVENTS if event in hooks}
+        callbacks = HookCallbacks(hooks)
+        for event, session_event in AGENT_EVENTS.items():
+            fields = {"agent_type": self._agent_name}
+            callback_ids = callbacks.list_callback_ids(HookEvent(session_event, fields=fields))
+            if callback_ids:
+                selected[event] = [{"hookCallbackIds": callback_ids}]
+        return selected
 
     def start(self) -> None:
         """Queue the lines that start the run."""
         session = self._session
         request: dict[str, Any] = {"subtype": "initialize"}
-        hooks = {event: session.hooks[event] for event in TOOL_EVENTS if event in session.hooks}
-        if hooks:
+        if hooks := self._select_hooks():
             request["hooks"] = hooks
         if session.sdk_server_names:
             request["sdkMcpServers"] = list(session.sdk_server_names)
@@ -276,13 +305,36 @@ def _list_blocks(line: Mapping[str, Any]) -> list[ContentBlock]:
     return [block for block in map(as_dict, as_list(content)) if block.get("type") in kinds]
 
 
+def rename_answered_event(response: Mapping[str, Any], session_event: str) -> Mapping[str, Any]:
+    """Return a frontend's response for a run. An answer of a hook for subagents becomes an answer
+    to the run's own event. A SubagentStart hook can only add context.
+    """
+    answer = as_dict(response.get("response"))
+    output = as_dict(answer.get("hookSpecificOutput"))
+    if session_event not in (AGENT_START_EVENT, AGENT_STOP_EVENT):
+        return response
+    if output.get("hookEventName") != session_event:
+        output = {}
+    elif session_event == AGENT_START_EVENT:
+        output = {
+            "hookEventName": "UserPromptSubmit",
+            "additionalContext": output.get("additionalContext"),
+        }
+    else:
+        output = {**output, "hookEventName": "Stop"}
+    if session_event == AGENT_START_EVENT:
+        answer = {}
+    return {**response, "response": {**answer, "hookSpecificOutput": output}}
+
+
 class AgentRequests:
     """The running subagents, and their control requests that wait for the frontend's answers."""
 
     def __init__(self, max_line_bytes: int) -> None:
         self._max_line_bytes = max_line_bytes
         self.runs: list[AgentRun] = []
-        self._open: dict[str, tuple[AgentRun, object]] = {}
+        # id → the run, the run's own id of the request, and the event of a hook
+        self._open: dict[str, tuple[AgentRun, object, str]] = {}
         self._lines: list[bytes] = []
         self._request_count = 0
 
@@ -312,12 +364,13 @@ class AgentRequests:
             }
             run.queue_line({"type": "control_response", "response": response})
             return
-        self._open[request_id] = run, event.get("request_id")
+        hook_event = as_str(as_dict(request.get("input")).get("hook_event_name"))
+        self._open[request_id] = run, event.get("request_id"), hook_event
         self._lines.append(data)
 
     def forward_cancellation(self, run: AgentRun, event: Mapping[str, Any]) -> None:
         """Withdraw a run's request from the frontend."""
-        for request_id, (owner, run_request_id) in [*self._open.items()]:
+        for request_id, (owner, run_request_id, _) in [*self._open.items()]:
             if owner is run and run_request_id == event.get("request_id"):
                 self._withdraw(request_id)
 
@@ -328,16 +381,17 @@ class AgentRequests:
         entry = self._open.pop(request_id, None)
         if entry is None:
             return False
-        run, run_request_id = entry
+        run, run_request_id, hook_event = entry
+        answer = rename_answered_event(response, hook_event)
         run.queue_line(
-            {"type": "control_response", "response": {**response, "request_id": run_request_id}}
+            {"type": "control_response", "response": {**answer, "request_id": run_request_id}}
         )
         return True
 
     def remove_run(self, run: AgentRun) -> None:
         """Remove a run that has ended, and withdraw its open requests."""
         self.runs = [other for other in self.runs if other is not run]
-        for request_id, (owner, _) in [*self._open.items()]:
+        for request_id, (owner, _, _) in [*self._open.items()]:
             if owner is run:
                 self._withdraw(request_id)
 

@@ -220,6 +220,7 @@ class SessionState:
         claude_settings          the settings from Claude's settings files that apply to the session
         agents                   the subagents from the frontend and from Claude's files, by name
         agent_requests           the control requests of running subagents; None if none has run
+        prompt_id                identifies the user's message in the input of hooks, or ""
         raw_hooks                the `hooks` member of the frontend's `initialize` request
         enforcement_checks       functions that return why a vendor would not apply a policy before a
                                  tool call runs, or ""
@@ -258,6 +259,7 @@ class SessionState:
         self.sdk_servers_error = ""
         self.agents: AgentDefinitions = {}
         self.agent_requests: AgentRequests | None = None
+        self.prompt_id = ""
         self.raw_hooks: Mapping[str, Any] = {}
         self.enforcement_checks: list[Callable[[Policy], str]] = []
         self.reported_model = ""

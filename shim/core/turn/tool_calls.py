@@ -2,7 +2,7 @@
 call, regardless of the order in which they arrive.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shim.core.claude.hooks.callbacks import HookEvent
@@ -236,6 +236,13 @@ class ToolCalls:
     def start_hook_events(self) -> None:
         """Start to collect tool calls and results for the frontend's hooks."""
         self.hook_events = []
+
+    def add_hook_events(self, events: Iterable[HookEvent]) -> None:
+        """Add events that are not about a tool call. Nothing happens if the frontend has no
+        hooks.
+        """
+        if self.hook_events is not None:
+            self.hook_events += events
 
     def take_hook_events(self) -> tuple[HookEvent, ...]:
         """Remove and return the hook events since the last call."""

@@ -22,6 +22,12 @@ from typing import Any, Literal
 
 from shim.core.api_errors import ApiFailure, TurnEndCause, classify_api_error
 from shim.core.claude.argv.models import OfferedModel
+from shim.core.claude.hooks.callbacks import (
+    STOP_EVENT,
+    STOP_FAILURE_EVENT,
+    HookEvent,
+    build_compaction_events,
+)
 from shim.core.claude.offered_commands import OfferedCommand
 from shim.core.claude.output_writer import OutputWriter
 from shim.core.claude.permissions import PermissionRequest
@@ -442,6 +448,8 @@ class Turn:
         if self.command.tokens_before is None:
             metadata = {"trigger": trigger, "pre_tokens": tokens_before}
             self.write_system_event("compact_boundary", compact_metadata=metadata)
+            # The vendor reports the compaction when it is over, so no hook can prevent it.
+            self.tool_calls.add_hook_events(build_compaction_events(trigger))
         elif tokens_before:
             # The user requested this compaction. It is reported at the end of the turn.
             self.command = self.command._replace(tokens_before=tokens_before)
@@ -560,6 +568,14 @@ class Turn:
         self.finish()
 
     @property
+    def has_compacted(self) -> bool:
+        """Whether the vendor has completed a compaction that the frontend requested."""
+        outcome = self.outcome_tracker.outcome
+        if outcome is None or self.command.tokens_before is None:
+            return False
+        return outcome.kind == "ended"
+
+    @property
     def can_continue(self) -> bool:
         """Whether the vendor has completed the turn successfully, so that a hook can continue it. As
         in the real claude, no hook continues a turn for one of Claude's commands.
@@ -570,6 +586,21 @@ class Turn:
         if outcome.kind != "ended" or outcome.ended_by_shim:
             return False
         return not self._is_over_budget(outcome)
+
+    def list_end_events(self) -> tuple[HookEvent, ...]:
+        """Return the events for the hooks at the end of the turn. As in the real claude, no Stop
+        hook is called after an interrupt or an error.
+        """
+        result = self.result
+        if result is None:
+            return ()
+        if result.api_error is not None:
+            text, error, *_ = result.api_error
+            fields = {"last_assistant_message": text}
+            return (HookEvent(STOP_FAILURE_EVENT, trigger=error, fields=fields),)
+        if result.is_error:
+            return ()
+        return (HookEvent(STOP_EVENT),)
 
     def continue_after_hook(self, visible_texts: Sequence[str]) -> None:
         """Continue a turn that the vendor has completed, because a hook has texts for the model.

@@ -289,11 +289,17 @@ def test_prompts_and_hooks_of_a_run_reach_the_frontend_and_return():
     run.take_lines()
     (prompt,) = ask(run, requests, subtype="can_use_tool", tool_name="Bash")
     assert prompt["request"]["agent_id"] == "id-1"
-    hook_input = {"session_id": "inner", "transcript_path": "", "tool_name": "Bash"}
+    hook_input = {
+        "session_id": "inner",
+        "transcript_path": "",
+        "hook_event_name": "PreToolUse",
+        "tool_name": "Bash",
+    }
     (hook,) = ask(run, requests, "8", subtype="hook_callback", input=hook_input)
     assert hook["request"]["input"] == {
         "session_id": "S",
         "transcript_path": "/t.jsonl",
+        "hook_event_name": "PreToolUse",
         "tool_name": "Bash",
         "agent_id": "id-1",
         "agent_type": "a",
@@ -307,6 +313,71 @@ def test_prompts_and_hooks_of_a_run_reach_the_frontend_and_return():
     receive(run, requests, type="control_cancel_request", request_id="8")
     (cancelled,) = requests.take_lines()
     assert json.loads(cancelled)["request_id"] == hook["request_id"]
+
+
+def call_agent_hook(event, **hook_input):
+    """Return the request of a run's hook as the frontend receives it, the run and its requests."""
+    run, requests, _ = start_run(session(prompt_id="P"))
+    run.take_lines()
+    hook_input |= {"hook_event_name": event, "permission_mode": "plan", "prompt": "go"}
+    (line,) = ask(run, requests, subtype="hook_callback", callback_id="h", input=hook_input)
+    return line, run, requests
+
+
+def answer_agent_hook(event, answer):
+    """Return the answer that a run receives for a hook."""
+    line, run, requests = call_agent_hook(event)
+    body = {"subtype": "success", "request_id": line["request_id"], "response": answer}
+    assert requests.accept_frontend_response(line["request_id"], body)
+    return take(run)[0]["response"]["response"]
+
+
+def test_hooks_for_subagents_are_called_by_the_events_of_the_run():
+    hooks = {
+        "SubagentStart": [{"matcher": "other", "hookCallbackIds": ["no"]}],
+        "SubagentStop": [{"matcher": "a", "hookCallbackIds": ["s"]}],
+        "Stop": [{"hookCallbackIds": ["no"]}],
+    }
+    run, _, _ = start_run(session(hooks=hooks))
+    (initialize, _) = take(run)
+    assert initialize["request"]["hooks"] == {"Stop": [{"hookCallbackIds": ["s"]}]}
+    line, _, _ = call_agent_hook("UserPromptSubmit", cwd="/w")
+    assert line["request"]["input"] == {
+        "session_id": "S",
+        "transcript_path": "/t.jsonl",
+        "cwd": "/w",
+        "prompt_id": "P",
+        "agent_id": "id-1",
+        "agent_type": "a",
+        "hook_event_name": "SubagentStart",
+    }
+    line, _, _ = call_agent_hook("Stop", stop_hook_active=False)
+    hook_input = line["request"]["input"]
+    assert (hook_input["hook_event_name"], hook_input["stop_hook_active"]) == (
+        "SubagentStop",
+        False,
+    )
+    assert hook_input["agent_transcript_path"] == ""
+
+
+def test_hook_for_the_start_of_a_subagent_can_only_add_context():
+    output = {"hookEventName": "SubagentStart", "additionalContext": "C"}
+    answer = {"decision": "block", "continue": False, "hookSpecificOutput": output}
+    assert answer_agent_hook("UserPromptSubmit", answer) == {
+        "hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": "C"}
+    }
+    assert answer_agent_hook("UserPromptSubmit", {"decision": "block"}) == {
+        "hookSpecificOutput": {}
+    }
+
+
+def test_hook_for_the_end_of_a_subagent_can_continue_it():
+    output = {"hookEventName": "SubagentStop", "additionalContext": "C"}
+    answer = {"decision": "block", "reason": "R", "hookSpecificOutput": output}
+    assert answer_agent_hook("Stop", answer) == {
+        **answer,
+        "hookSpecificOutput": {"hookEventName": "Stop", "additionalContext": "C"},
+    }
 
 
 def test_request_that_is_too_large_for_the_frontend_gets_an_error():

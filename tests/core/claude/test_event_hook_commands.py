@@ -15,7 +15,7 @@ from shim.core.claude.control.actions import TurnStoppedByHook
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.hooks.commands import HookCommandResult
 from shim.core.claude.hooks.event_commands import parse_hook_result, select_event_hooks
-from shim.core.claude.hooks.unsupported import list_unsupported_settings_hooks
+from shim.core.claude.hooks.unsupported import HookSupport, list_unsupported_settings_hooks
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.policy.settings_hooks import SettingsHook
 
@@ -230,12 +230,15 @@ def test_hooks_with_a_smaller_effect_are_listed_by_file():
     )
 
     def list_entries(*, is_persistent, accepts_steering):
-        entries = list_unsupported_settings_hooks(
-            ClaudeSettings(hooks=hooks),
+        support = HookSupport(
             "pi",
             is_persistent=is_persistent,
             accepts_steering=accepts_steering,
+            asks_permissions=True,
+            can_compact=True,
+            runs_agents=True,
         )
+        entries = list_unsupported_settings_hooks(ClaudeSettings(hooks=hooks), support)
         return [(entry.what, entry.source) for entry in entries]
 
     refused = ("hooks.Stop", "b")

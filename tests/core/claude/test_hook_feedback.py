@@ -4,14 +4,18 @@ real claude 2.1.330.
 
 from sweeps import loop_over_rows
 
-from shim.core.claude.hooks.callbacks import HOOK_EVENTS, HookEvent
+from shim.core.claude.hooks.callbacks import HOOK_EVENTS, HookEvent, build_compaction_events
 from shim.core.claude.hooks.feedback import (
     MAX_TEXTS,
     HookFeedback,
     HookFeedbackQueue,
     parse_hook_feedback,
 )
-from shim.core.claude.hooks.unsupported import list_unsupported_callbacks
+from shim.core.claude.hooks.unsupported import (
+    HookSupport,
+    list_uncalled_restricting_events,
+    list_unsupported_callbacks,
+)
 
 PROMPT = HookEvent("UserPromptSubmit")
 CALL = HookEvent("PreToolUse", "call_1", "Bash")
@@ -101,22 +105,52 @@ def test_queue_keeps_a_limited_number_of_texts():
     assert f"text {2 * MAX_TEXTS - 1}." in text and "text 0." not in text
 
 
+SUPPORT = HookSupport(
+    "qwen",
+    is_persistent=True,
+    accepts_steering=True,
+    asks_permissions=True,
+    can_compact=True,
+    runs_agents=True,
+)
+AGENT_EVENTS = ["SubagentStart", "SubagentStop"]
+ALWAYS_LISTED = ["PostToolUse.updatedToolOutput", "PreCompact", "PostCompact", *AGENT_EVENTS]
+
+
 @loop_over_rows(
-    ("is_persistent", "accepts_steering", "events"),
+    ("support", "events"),
     [
-        (True, True, []),
-        (True, False, ["PostToolUse", "PostToolUseFailure"]),
-        (False, False, ["PostToolUse", "PostToolUseFailure", "Stop"]),
+        (SUPPORT, []),
+        (SUPPORT._replace(accepts_steering=False), ["PostToolUse", "PostToolUseFailure"]),
+        (SUPPORT._replace(is_persistent=False), ["PostToolUse", "PostToolUseFailure", "Stop"]),
+        (SUPPORT._replace(asks_permissions=False), ["PermissionRequest"]),
     ],
 )
-def test_hooks_with_a_smaller_effect_are_listed(is_persistent, accepts_steering, events):
-    entries = list_unsupported_callbacks(
-        (*HOOK_EVENTS, "SessionStart", "SubagentStop"),
-        "qwen",
-        is_persistent=is_persistent,
-        accepts_steering=accepts_steering,
+def test_hooks_with_a_smaller_effect_are_listed(support, events):
+    entries = list_unsupported_callbacks((*HOOK_EVENTS, "Notification", "PostToolBatch"), support)
+    assert sorted(entry.what for entry in entries) == sorted(
+        f"hooks.{event}" for event in (*events, *ALWAYS_LISTED, "PostToolBatch")
     )
-    assert [entry.what for entry in entries] == [
-        f"hooks.{event}" for event in (*events, "SubagentStop")
-    ]
     assert all(entry.reason for entry in entries)
+
+
+def test_hooks_that_can_restrict_something_and_are_not_called_are_reported():
+    events = list_uncalled_restricting_events(asks_permissions=True, runs_agents=True)
+    assert "PostToolBatch" in events and not {"PermissionRequest", "SubagentStop"} & {*events}
+    events = list_uncalled_restricting_events(asks_permissions=False, runs_agents=False)
+    assert {"PermissionRequest", "SubagentStop"} <= {*events}
+
+
+def test_answer_to_another_event_is_reported_for_a_stop_hook_only():
+    assert parse_hook_feedback(STOP, context(CALL)) == HookFeedback(
+        notice="Stop hook failed: Hook returned incorrect event name: expected 'Stop' but got "
+        "'PreToolUse'.",
+        is_failure=True,
+    )
+    assert parse_hook_feedback(RESULT, context(CALL, systemMessage="M")) == HookFeedback()
+
+
+def test_hook_blocks_a_compaction_and_cannot_add_context_to_it():
+    event, _ = build_compaction_events("manual")
+    assert parse_hook_feedback(event, BLOCK) == HookFeedback(stops_turn=True)
+    assert parse_hook_feedback(event, context(event)) == HookFeedback()

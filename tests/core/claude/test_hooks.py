@@ -15,6 +15,7 @@ from shim.core.claude.hooks.callbacks import (
     HookDecision,
     HookEvent,
     parse_hook_output,
+    parse_prompt_hook_rejection,
 )
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 
@@ -272,6 +273,127 @@ def test_skipping_an_unanswered_hook_sends_the_permission_request():
         and take_lines(session) == []
     )
     assert give(session, "uuid-1", DENY) == []
+
+
+PERMISSION_HOOK = hooks("PermissionRequest")
+
+
+def build_permission_answer(**decision):
+    return {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
+
+
+def test_permission_hook_is_called_beside_the_prompt_and_the_first_answer_counts():
+    session = control(PERMISSION_HOOK)
+    assert session.ask_permission(ASKED) is None
+    prompt, hook = take_lines(session)
+    assert (prompt["request"]["subtype"], hook["request"]["subtype"]) == (
+        "can_use_tool",
+        "hook_callback",
+    )
+    assert (
+        hook["request"]["input"]["permission_suggestions"]
+        == (prompt["request"]["permission_suggestions"])
+    )
+    (answered,) = give(session, hook["request_id"], build_permission_answer(behavior="allow"))
+    assert answered == PermissionAnswered(ASKED, PermissionDecision(True))
+    (cancelled,) = take_lines(session)
+    assert cancelled == {"type": "control_cancel_request", "request_id": prompt["request_id"]}
+    assert give(session, prompt["request_id"], {"behavior": "deny", "message": "no"}) == []
+
+
+def test_late_answer_of_a_permission_hook_has_no_effect():
+    session = control(PERMISSION_HOOK)
+    session.ask_permission(ASKED)
+    prompt, hook = take_lines(session)
+    ((_, decision),) = give(session, prompt["request_id"], {"behavior": "deny", "message": "no"})
+    assert not decision.allow
+    assert give(session, hook["request_id"], build_permission_answer(behavior="allow")) == []
+
+
+def test_permission_hook_decides_if_the_frontend_shows_no_prompts():
+    denial = PermissionDecision(False, message="no", frontend_knows=False)
+    for answer, decision in (
+        (
+            build_permission_answer(behavior="allow", updatedInput={"command": "true"}),
+            PermissionDecision(True, {"command": "true"}, frontend_knows=False),
+        ),
+        (build_permission_answer(behavior="deny", message="no"), denial),
+        (
+            build_permission_answer(behavior="deny", message="no", interrupt=True),
+            denial._replace(ends_turn=True),
+        ),
+    ):
+        session = control(PERMISSION_HOOK, answers_prompts=False)
+        assert session.ask_permission(ASKED) is None
+        (hook,) = take_lines(session)
+        (answered,) = give(session, hook["request_id"], answer)
+        assert answered == PermissionAnswered(ASKED, decision)
+
+
+def test_call_is_denied_if_no_permission_hook_decides():
+    raw_hooks = hooks("PermissionRequest", None, "hook_0", "hook_1")
+    session = control(raw_hooks, answers_prompts=False)
+    session.ask_permission(ASKED)
+    first, second = take_lines(session)
+    assert give(session, first["request_id"], {"decision": "block"}) == []
+    ((_, decision),) = give(session, second["request_id"], {})
+    assert not decision.allow and decision == control(None, answers_prompts=False).ask_permission(
+        ASKED
+    )
+    session.ask_permission(ASKED)
+    assert session.ask_permission_without_hooks(ASKED) == decision
+
+
+def test_permission_hook_cannot_allow_what_a_rule_or_the_mode_denies():
+    session = apply_rules(control(PERMISSION_HOOK), deny=["Bash(rm:*)"])
+    session.ask_permission(ASKED._replace(tool_input={"command": "touch m"}))
+    _, hook = take_lines(session)
+    changed = build_permission_answer(behavior="allow", updatedInput={"command": "rm x"})
+    ((_, decision),) = give(session, hook["request_id"], changed)
+    assert not decision.allow
+    session = control(PERMISSION_HOOK, mode="dontAsk")
+    assert session.ask_permission(ASKED) is not None and take_lines(session) == []
+
+
+def test_answer_to_another_event_denies_the_call_and_the_message():
+    answer = {"hookSpecificOutput": {"hookEventName": "Stop", "permissionDecision": "allow"}}
+    assert parse_hook_output(answer).allow is False
+    rejection = parse_prompt_hook_rejection(answer, "hi")
+    assert rejection is not None and rejection.is_error
+
+
+def test_hook_input_has_absolute_paths_the_message_and_the_duration():
+    times = iter((1000, 1250))
+    session = control(hooks() | hooks("PostToolUse", None, "hook_1"), effort="high")
+    session.session_state.options = session.session_state.options._replace(
+        elapsed_ms=lambda: next(times)
+    )
+    session.session_state.prompt_id = "P"
+    call = HookEvent("PreToolUse", "call_1", "Write", {"file_path": "a/b"})
+    session.call_hooks(call)
+    session.call_hooks(call._replace(name="PostToolUse", tool_response="ok"))
+    before, after = (line["request"]["input"] for line in take_lines(session))
+    assert before["tool_input"] == after["tool_input"] == {"file_path": "/repo/a/b"}
+    assert (before["prompt_id"], before["effort"]) == ("P", {"level": "high"})
+    assert after["duration_ms"] == 250 and "duration_ms" not in before
+
+
+def test_unchanged_input_of_a_hook_is_not_a_change():
+    session = control(hooks(), asks_permissions=False)
+    session.call_hooks(CALL._replace(tool="Write", tool_input={"file_path": "a"}))
+    output = {"hookEventName": "PreToolUse", "updatedInput": {"file_path": "/repo/a"}}
+    assert give(session, "uuid-1", {"hookSpecificOutput": output}) == []
+
+
+def test_hook_that_answers_with_an_error_is_reported():
+    session = control(hooks("Stop"))
+    session.start_turn(None)
+    session.send_hook_callbacks(HookEvent("Stop"))
+    (line,) = take_lines(session)
+    response = {"subtype": "error", "request_id": line["request_id"], "error": "boom"}
+    session.receive_line(json.dumps({"type": "control_response", "response": response}).encode())
+    (notice,) = take_lines(session)
+    assert (notice["level"], notice["tag"]) == ("warning", "hook_callback_failed")
 
 
 def apply_rules(session, **rules):

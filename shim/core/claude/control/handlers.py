@@ -65,7 +65,7 @@ def _initialize_session(
         state.hooks = hooks
     if raw_hooks:
         state.raw_hooks = raw_hooks
-    _warn_about_blocking_hooks(frontend, raw_hooks)
+    _warn_about_uncalled_hooks(frontend, raw_hooks)
     if isinstance(request.get("forwardSubagentText"), bool):
         state.forwards_subagent_text = request["forwardSubagentText"]
     _add_agents(frontend, request)
@@ -170,15 +170,19 @@ def _add_agents(frontend: FrontendConversationState, request: ControlRequest) ->
         frontend.warnings.append(f"agents have no effect: {state.vendor.agents_error}\n")
 
 
-def _warn_about_blocking_hooks(
+def _warn_about_uncalled_hooks(
     frontend: FrontendConversationState, raw_hooks: Mapping[str, Any]
 ) -> None:
     """Warn about the hooks that could deny or block something but are never called."""
     if not raw_hooks:
         return
-    from shim.core.claude.hooks.unsupported import BLOCKING_EVENTS
+    from shim.core.claude.hooks.unsupported import list_uncalled_restricting_events
 
-    for event in BLOCKING_EVENTS:
+    vendor = frontend.session_state.vendor
+    uncalled_events = list_uncalled_restricting_events(
+        asks_permissions=vendor.asks_permissions, runs_agents=not vendor.agents_error
+    )
+    for event in uncalled_events:
         if raw_hooks.get(event):
             frontend.warnings.append(
                 f"hooks.{event} of the frontend has no effect: hooks for this event are not called\n"

@@ -7,7 +7,8 @@
 4. A call that the rules or the permission mode deny is denied (`core.policy.evaluate`).
 5. If the call is a question to the user that this frontend cannot answer, the call is denied.
 6. A call that a hook, a rule or the mode allows is allowed, unless a person must confirm it.
-7. The frontend is asked. If the frontend cannot be asked, the call is denied.
+7. The frontend is asked by a prompt and by its PermissionRequest hooks. The first answer counts. If
+   the frontend cannot be asked, the call is denied.
 """
 
 from collections.abc import Mapping
@@ -32,6 +33,8 @@ class FrontendDecisionRequired(NamedTuple):
     """The frontend must decide about the tool call."""
 
     tool_input: Mapping[str, Any]  # the call's arguments, including changes by hooks
+    # The decision if no PermissionRequest hook decides; None if a prompt can be shown.
+    denial: PermissionDecision | None = None
 
 
 class PendingPermission(NamedTuple):
@@ -44,6 +47,9 @@ class PendingPermission(NamedTuple):
     command_decision: HookDecision = HookDecision()  # the hook commands' merged decision
     prompt_id: str | None = None  # the id of the frontend's prompt; None before it is sent
     prompt_line: Mapping[str, Any] = {}  # the prompt, as it was sent to the frontend
+    # The decision if no PermissionRequest hook decides. It is set while the call waits for these
+    # hooks and there is no prompt.
+    denial: PermissionDecision | None = None
 
 
 class PermissionPromptAbilities(NamedTuple):
@@ -107,9 +113,12 @@ class PermissionGate:
             can_show_input = tool_input == request.tool_input
         if answers_prompts and can_show_input and self._session_state.mode != "dontAsk":
             return FrontendDecisionRequired(tool_input)
+        denial = _deny(NOT_GRANTED_TEXT.format(tool=request.tool))
         if hook_decision.requires_prompt or (hook_decision.reason and not can_show_input):
-            return _deny(hook_decision.reason)
-        return _deny(NOT_GRANTED_TEXT.format(tool=request.tool))
+            denial = _deny(hook_decision.reason)
+        if self._session_state.mode == "dontAsk" or is_question:
+            return denial
+        return FrontendDecisionRequired(tool_input, denial)
 
     def check_answer(
         self, request: PermissionRequest, answer: PermissionDecision, hook_decision: HookDecision

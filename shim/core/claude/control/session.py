@@ -27,19 +27,24 @@ from shim.core.claude.control.permission_gate import (
 )
 from shim.core.claude.control.session_lines import ControlOutputWriter
 from shim.core.claude.hooks.callbacks import (
+    MAX_OPEN_HOOKS,
+    PERMISSION_EVENT,
     PROMPT_EVENT,
+    STOP_EVENT,
     HookDecision,
     HookEvent,
     PromptHookRejection,
     ToolCallHookDecisions,
     build_hook_input,
     drop_oldest_entry_if_full,
+    find_permission_hook_decision,
     parse_hook_output,
     parse_prompt_hook_rejection,
 )
 from shim.core.claude.hooks.feedback import (
+    CALL_EVENT,
     RESULT_EVENT,
-    STOP_EVENT,
+    RESULT_EVENTS,
     HookFeedback,
     HookFeedbackQueue,
     parse_hook_feedback,
@@ -54,6 +59,7 @@ from shim.core.claude.messages import (
 from shim.core.claude.permissions import (
     MAX_OPEN_PROMPTS,
     PROMPT_TIMEOUT_TEXT,
+    QUESTION_TOOL,
     STREAM_CLOSED_TEXT,
     TOO_MANY_PROMPTS_TEXT,
     TURN_OVER_TEXT,
@@ -79,6 +85,7 @@ if TYPE_CHECKING:
 
 CALL_TOO_LARGE_TEXT = "The tool call is too large for a permission prompt ({size} bytes)."
 MAX_MESSAGE_IDS = 10_000  # more are not needed, because a client repeats only recent messages
+FAILED_CALLBACK_TEXT = "{event}: the hook callback {callback} failed, so it had no effect."
 MAX_TYPE_CHARS = 60  # the maximum length of a line's type in a warning
 
 
@@ -104,11 +111,14 @@ class ControlSession(ControlOutputWriter):
         self._line_count = 0
         self._format_now = format_now
         self._pending: dict[str, PendingPermission] = {}  # by the vendor's request id
-        self._open_hooks: dict[str, HookEvent] = {}
+        # request id → the event, and the id of the callback
+        self._open_hooks: dict[str, tuple[HookEvent, str]] = {}
         self._hook_decisions = ToolCallHookDecisions()
         self.hook_feedback = HookFeedbackQueue()
         self._gate = PermissionGate(session_state, self._prompt_abilities)
         self._executed_calls: dict[str, None] = {}
+        self._open_permission_hooks = BoundedDict[str, tuple[HookEvent, str]](MAX_OPEN_HOOKS)
+        self._call_starts = BoundedDict[str, int](MAX_OPEN_HOOKS)  # call id → elapsed ms
         # The ids of unanswered requests to UserPromptSubmit hooks, the user's message, and the
         # first rejection.
         self._open_prompt_hooks: set[str] = set()
@@ -342,9 +352,14 @@ class ControlSession(ControlOutputWriter):
             self._reject_prompt(response.get("response"))
         feedback_event = self.hook_feedback.close_request(request_id)
         if feedback_event is not None:
-            return self._apply_hook_feedback(feedback_event, response)
+            self._report_invalid_answer(*feedback_event, response)
+            return self._apply_hook_feedback(feedback_event[0], response)
+        permission_event = self._open_permission_hooks.pop(request_id, None)
+        if permission_event is not None:
+            self._report_invalid_answer(*permission_event, response)
+            return self._accept_permission_hook_response(permission_event[0], response)
         if request_id in self._open_hooks:
-            return self._accept_hook_response(self._open_hooks.pop(request_id), response)
+            return self._accept_hook_response(*self._open_hooks.pop(request_id), response)
         answered = self._accept_answer(request_id, parse_permission_decision(response))
         if answered is None:
             return []
@@ -362,11 +377,56 @@ class ControlSession(ControlOutputWriter):
             if pending.prompt_id == prompt_id:
                 request = pending.request
                 hook_decision = self._merge_hook_decisions(pending)
+                self._start_call(request.call_id)
                 del self._pending[request.request_id]
                 self._write_running_state()
                 decision = self._gate.check_answer(request, answer, hook_decision)
                 return PermissionAnswered(request, decision)
         return None
+
+    def _accept_permission_hook_response(
+        self, event: HookEvent, response: Mapping[str, Any]
+    ) -> list[FrontendAction]:
+        """Decide about a tool call by the answer of a PermissionRequest hook. A rule that denies the
+        call still applies. The prompt for the call is withdrawn.
+        """
+        pending = self._find_pending_frontend_decision(event.call_id)
+        if pending is None:
+            return []
+        request = pending.request
+        hook_decision = find_permission_hook_decision(response.get("response"))
+        if hook_decision is None:
+            is_undecided = pending.denial is None or self._awaits_permission_hooks(event.call_id)
+            return [] if is_undecided else self._deny_undecided_request(pending)
+        if pending.prompt_id is None:
+            del self._pending[request.request_id]
+        else:
+            self._cancel_prompt(pending)
+        answer = {"response": hook_decision}
+        decision = self._gate.check_answer(
+            request, parse_permission_decision(answer), self._merge_hook_decisions(pending)
+        )
+        decision = decision._replace(frontend_knows=pending.prompt_id is not None)
+        self._start_call(event.call_id)
+        self.session_state.apply_permission_updates(parse_permission_updates(answer))
+        return [PermissionAnswered(request, decision), *self._apply_requested_mode(answer)]
+
+    def _find_pending_frontend_decision(self, call_id: str) -> PendingPermission | None:
+        """Return the request for a tool call that only the frontend can decide, or None."""
+        for pending in self._pending.values():
+            is_asked = pending.prompt_id is not None or pending.denial is not None
+            if is_asked and pending.request.call_id == call_id:
+                return pending
+        return None
+
+    def _awaits_permission_hooks(self, call_id: str) -> bool:
+        return any(event.call_id == call_id for event, _ in self._open_permission_hooks.values())
+
+    def _deny_undecided_request(self, pending: PendingPermission) -> list[FrontendAction]:
+        """Deny a tool call about which no PermissionRequest hook has decided."""
+        del self._pending[pending.request.request_id]
+        assert pending.denial is not None
+        return [PermissionAnswered(pending.request, pending.denial)]
 
     def _apply_requested_mode(self, response: Mapping[str, Any]) -> list[FrontendAction]:
         """Change to the permission mode that an answer requests, if the session allows
@@ -398,6 +458,7 @@ class ControlSession(ControlOutputWriter):
         refused = sorted(self._pending.values(), key=lambda pending: pending.prompt_id is None)
         self._pending.clear()
         self._open_hooks.clear()
+        self._open_permission_hooks.clear()
         self.hook_feedback.close_requests()
         return [PermissionAnswered(pending.request, denial) for pending in refused]
 
@@ -459,8 +520,34 @@ class ControlSession(ControlOutputWriter):
             return None
         self._pending.pop(request.request_id, None)
         if isinstance(outcome, FrontendDecisionRequired):
-            return self._write_prompt(pending, outcome.tool_input)
+            return self._ask_frontend(pending, outcome)
         return outcome
+
+    def _ask_frontend(
+        self, pending: PendingPermission, required: FrontendDecisionRequired
+    ) -> PermissionDecision | None:
+        """Ask the frontend by a prompt, if it shows prompts, and by its PermissionRequest hooks.
+        Return a decision if the frontend cannot be asked.
+        """
+        request = pending.request
+        denial = required.denial
+        if denial is None:
+            denial = self._write_prompt(pending, required.tool_input)
+            if denial is not None:
+                return denial
+        hooks = self.session_state.hooks
+        event = HookEvent(
+            PERMISSION_EVENT, request.call_id, request.tool, required.tool_input
+        ).resolve_paths(self.session_state.options.cwd)
+        if request.tool == QUESTION_TOOL or not (hooks and hooks.list_callback_ids(event)):
+            return denial
+        if denial is not None:
+            self._pending[request.request_id] = pending._replace(denial=denial)
+        suggestions = self.session_state.suggest_permission_updates(
+            request.tool, required.tool_input
+        )
+        self.send_hook_callbacks(event._replace(fields={"permission_suggestions": suggestions}))
+        return None
 
     def _merge_hook_decisions(self, pending: PendingPermission) -> HookDecision:
         call_decision = self._hook_decisions.get_decision(pending.request.call_id)
@@ -468,7 +555,7 @@ class ControlSession(ControlOutputWriter):
 
     def _has_open_hooks(self, call_id: str) -> bool:
         """Return whether a hook callback for this tool call is still unanswered."""
-        return any(event.call_id == call_id for event in self._open_hooks.values())
+        return any(event.call_id == call_id for event, _ in self._open_hooks.values())
 
     def _find_prompt_error(self) -> str:
         """Return the reason why the frontend cannot be asked now, or ""."""
@@ -502,6 +589,9 @@ class ControlSession(ControlOutputWriter):
         """Call the frontend's hooks for an event, and request the hook commands from Claude's
         settings files (`take_hook_calls`).
         """
+        if not self.has_hooks:
+            return
+        event = self._complete_hook_event(event)
         self.send_hook_callbacks(event, prompt=prompt, last_message=last_message)
         hooks = self.session_state.options.event_hooks
         if not hooks or self.session_state.vendor.runs_settings_hooks:
@@ -567,7 +657,7 @@ class ControlSession(ControlOutputWriter):
         if self._prompt_refusal is None:
             self._prompt_refusal = refusal
 
-    def _build_hook_context(self) -> dict[str, str]:
+    def _build_hook_context(self) -> dict[str, Any]:
         """Return the fields of a hook's input that describe the session."""
         state = self.session_state
         return {
@@ -575,6 +665,8 @@ class ControlSession(ControlOutputWriter):
             "cwd": state.options.cwd,
             "mode": state.mode,
             "transcript": state.options.find_transcript(),
+            "prompt_id": state.prompt_id,
+            "effort": state.effort,
         }
 
     def send_hook_callbacks(
@@ -589,7 +681,10 @@ class ControlSession(ControlOutputWriter):
                 "subtype": "hook_callback",
                 "callback_id": callback_id,
                 "input": build_hook_input(
-                    event, prompt=prompt, last_message=last_message, **context_fields
+                    event,
+                    prompt=prompt,
+                    last_message=last_message,
+                    **context_fields,
                 ),
                 "tool_use_id": event.call_id or self._create_id(),
             }
@@ -600,8 +695,31 @@ class ControlSession(ControlOutputWriter):
                 continue
             if event.name == PROMPT_EVENT:
                 self._open_prompt_hooks.add(request_id)
-            self.hook_feedback.open_request(request_id, event)
+            if event.name == PERMISSION_EVENT:
+                # The turn does not wait for these hooks, because a person may answer first.
+                self._open_permission_hooks[request_id] = event, callback_id
+            else:
+                self.hook_feedback.open_request(request_id, event, callback_id)
             self._write_line(line)
+
+    def _complete_hook_event(self, event: HookEvent) -> HookEvent:
+        """Return an event with absolute paths and, for a tool result, with the call's duration."""
+        event = event.resolve_paths(self.session_state.options.cwd)
+        if event.name == PROMPT_EVENT:
+            self.session_state.prompt_id = self._create_id()
+        elif event.name == CALL_EVENT:
+            self._start_call(event.call_id)
+        elif event.name in RESULT_EVENTS and event.call_id in self._call_starts:
+            start_ms = self._call_starts.pop(event.call_id)
+            duration_ms = self.session_state.options.elapsed_ms() - start_ms
+            return event._replace(duration_ms=max(duration_ms, 0))
+        return event
+
+    def _start_call(self, call_id: str) -> None:
+        """Record that a tool call may start to run now. Hooks and prompts before the call do not
+        count in its duration.
+        """
+        self._call_starts[call_id] = self.session_state.options.elapsed_ms()
 
     def send_stop_hooks(self, last_message: str, *, has_continued: bool) -> None:
         """Ask the Stop hooks whether the turn may end. `hook_feedback` receives their answers."""
@@ -626,7 +744,7 @@ class ControlSession(ControlOutputWriter):
                 return
             line = shorten_line_to_fit(line, self.session_state.options.max_line_bytes)
             event = event._replace(tool_input=line["request"]["input"]["tool_input"])
-        self._open_hooks[line["request_id"]] = event
+        self._open_hooks[line["request_id"]] = event, line["request"]["callback_id"]
         drop_oldest_entry_if_full(self._open_hooks)
         self._write_line(line)
 
@@ -672,21 +790,40 @@ class ControlSession(ControlOutputWriter):
         """Decide about a permission request without the hooks that did not answer in time."""
         if not self.is_awaiting_hook_decisions(request):
             return None
+        denial = self._pending[request.request_id].denial
+        if denial is not None:
+            del self._pending[request.request_id]
+            return denial
         self._open_hooks = {
-            request_id: event
-            for request_id, event in self._open_hooks.items()
-            if event.call_id != request.call_id
+            request_id: entry
+            for request_id, entry in self._open_hooks.items()
+            if entry[0].call_id != request.call_id
         }
         return self._decide(self._pending[request.request_id])
 
+    def _report_invalid_answer(
+        self, event: HookEvent, callback_id: str, response: Mapping[str, Any]
+    ) -> None:
+        """Warn the user about a hook that answered with an error. The hook has no effect."""
+        if response.get("subtype") == "error" and self.is_running:
+            text = FAILED_CALLBACK_TEXT.format(event=event.name, callback=callback_id)
+            self.write_system_message(
+                "informational", content=text, level="warning", tag="hook_callback_failed"
+            )
+
     def _accept_hook_response(
-        self, event: HookEvent, response: Mapping[str, Any]
+        self, event: HookEvent, callback_id: str, response: Mapping[str, Any]
     ) -> list[FrontendAction]:
         hook_decision = parse_hook_output(response.get("response"))
+        self._start_call(event.call_id)
+        self._report_invalid_answer(event, callback_id, response)
         self._apply_hook_feedback(event, response)
-        if not self.session_state.vendor.asks_permissions and hook_decision.updated_input not in (
-            None,
-            event.tool_input,
+        if hook_decision.updated_input == event.tool_input:
+            # The vendor has these arguments, but perhaps with relative paths.
+            hook_decision = hook_decision._replace(updated_input=None)
+        if (
+            not self.session_state.vendor.asks_permissions
+            and hook_decision.updated_input is not None
         ):
             hook_decision = HookDecision(
                 False,
@@ -729,8 +866,9 @@ class ControlSession(ControlOutputWriter):
         self, event: HookEvent, feedback: HookFeedback
     ) -> list[FrontendAction]:
         self.hook_feedback.add(feedback)
-        if feedback.notice and event.name != PROMPT_EVENT and self.is_running:
-            self.write_system_message("informational", content=feedback.notice, level="notice")
+        if feedback.notice and self.is_running:
+            level = "warning" if feedback.is_failure else "notice"
+            self.write_system_message("informational", content=feedback.notice, level=level)
         if feedback.stops_turn and event.name == RESULT_EVENT:
             return [TurnStoppedByHook()]
         return []
@@ -786,6 +924,7 @@ class ControlSession(ControlOutputWriter):
         for table in (
             self._pending,
             self._open_hooks,
+            self._open_permission_hooks,
             self._hook_decisions,
             self._executed_calls,
         ):

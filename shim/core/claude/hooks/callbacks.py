@@ -8,6 +8,7 @@ The module `feedback` handles the texts for the model in a hook's answer. The mo
 handles the hooks in Claude's settings files, which have the same matchers and answers.
 """
 
+import posixpath
 import re
 from collections.abc import Mapping
 
@@ -15,20 +16,45 @@ from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_str, get_text
 
 PROMPT_EVENT = "UserPromptSubmit"
-HOOK_EVENTS = (PROMPT_EVENT, "PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop")
+PERMISSION_EVENT = "PermissionRequest"
+PRE_COMPACT_EVENT, POST_COMPACT_EVENT = "PreCompact", "PostCompact"
+SESSION_START_EVENT, SESSION_END_EVENT = "SessionStart", "SessionEnd"
+STOP_EVENT, STOP_FAILURE_EVENT = "Stop", "StopFailure"
+AGENT_START_EVENT, AGENT_STOP_EVENT = "SubagentStart", "SubagentStop"
+HOOK_EVENTS = (
+    *(PROMPT_EVENT, "PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop", PERMISSION_EVENT),
+    *(PRE_COMPACT_EVENT, POST_COMPACT_EVENT, SESSION_START_EVENT, SESSION_END_EVENT),
+    *(AGENT_START_EVENT, AGENT_STOP_EVENT, STOP_FAILURE_EVENT),
+)
+# The member of an event's input that names its trigger.
+TRIGGER_KEYS = {
+    PRE_COMPACT_EVENT: "trigger",
+    POST_COMPACT_EVENT: "trigger",
+    SESSION_START_EVENT: "source",
+    SESSION_END_EVENT: "reason",
+    STOP_FAILURE_EVENT: "error",
+}
+# The triggers for which the real claude calls the hooks of a frontend at the start and the end of a
+# session.
+SESSION_TRIGGERS = ("clear", "compact")
+# The members of a tool's input that are absolute paths in the input of hooks.
+PATH_KEYS = ("file_path", "notebook_path")
 # The maximum number of open hooks and of stored decisions. Without a limit, the tables would grow
 # with every tool call if a frontend never answers.
 MAX_OPEN_HOOKS = 1000
 MAX_CALLBACKS_PER_EVENT = 64  # no frontend needs more callbacks
 MAX_PATTERN_CHARS = 500  # the maximum length of a matcher's regular expression
 MATCH_ALL = ("", "*")
+WRONG_EVENT_TEXT = "Hook returned incorrect event name: expected '{expected}' but got '{name}'."
 TOOL_NAMES = r"[A-Za-z0-9_|, ]*"
 NO_REASON_TEXT = "Blocked by hook"  # used if a hook gives no reason
 
 
 class HookEvent(NamedTuple):
     """An event for hooks. `tool_response` is the tool's result. `has_continued` is set if a Stop
-    hook has already continued the turn. `trigger` is why a session starts or ends.
+    hook has already continued the turn. `trigger` is why a session starts or ends, or why its
+    context is compacted. `duration_ms` is the time from the start of a tool call to its result.
+    `fields` are further members of the input of an event that is not about a tool.
     """
 
     name: str
@@ -38,6 +64,48 @@ class HookEvent(NamedTuple):
     tool_response: object = None
     has_continued: bool = False
     trigger: str = ""
+    duration_ms: int | None = None
+    fields: Mapping[str, Any] = {}
+
+    @property
+    def matched_text(self) -> str:
+        """The text that matchers are compared with, or "". An event without such a text matches all
+        matchers.
+        """
+        return self.tool or self.trigger or as_str(self.fields.get("agent_type"))
+
+    @property
+    def is_for_callbacks(self) -> bool:
+        """Whether the hooks of a frontend are called for this event."""
+        if self.name in (SESSION_START_EVENT, SESSION_END_EVENT):
+            return self.trigger in SESSION_TRIGGERS
+        return True
+
+    def resolve_paths(self, cwd: str) -> "HookEvent":
+        """Return the event with absolute paths in the tool's input, as the real claude reports
+        them.
+        """
+        paths = {
+            key: posixpath.join(cwd, path)
+            for key in PATH_KEYS
+            if isinstance(path := self.tool_input.get(key), str) and path[:1] not in ("", "/", "~")
+        }
+        if not paths or not cwd:
+            return self
+        return self._replace(tool_input={**self.tool_input, **paths})
+
+
+def build_compaction_events(
+    trigger: str, instructions: str | None = None
+) -> tuple[HookEvent, HookEvent]:
+    """Return the events before and after a compaction of the context. `trigger` is `manual` or
+    `auto`. No vendor reports its summary.
+    """
+    before = HookEvent(
+        PRE_COMPACT_EVENT, trigger=trigger, fields={"custom_instructions": instructions}
+    )
+    after = HookEvent(POST_COMPACT_EVENT, trigger=trigger, fields={"compact_summary": ""})
+    return before, after
 
 
 class HookDecision(NamedTuple):
@@ -105,6 +173,7 @@ class PromptHookRejection(NamedTuple):
     text: str  # the text of the `informational` line and of the result
     reason: str  # "" if the hook gave no reason
     stays_in_context: bool  # the model receives the message together with the next message
+    is_error: bool = False  # the turn fails, because the hook's answer is invalid
 
     def build_rejection_notice(self) -> dict[str, Any]:
         """Return the fields of the `informational` line that reports the rejection to the
@@ -130,6 +199,9 @@ def parse_prompt_hook_rejection(answer: object, prompt: str) -> PromptHookReject
     """
     if not isinstance(answer, dict):
         return None
+    if wrong_name := find_wrong_event_name(HookEvent(PROMPT_EVENT), answer):
+        text = WRONG_EVENT_TEXT.format(expected=PROMPT_EVENT, name=wrong_name)
+        return PromptHookRejection(text, "", stays_in_context=False, is_error=True)
     if answer.get("continue") is False:
         reason = as_str(answer.get("stopReason"))
         text = "Operation stopped by hook"
@@ -140,7 +212,10 @@ def parse_prompt_hook_rejection(answer: object, prompt: str) -> PromptHookReject
         return None
     reason = as_str(answer.get("reason"))
     reason_text = get_text(answer, "reason", NO_REASON_TEXT)
-    text = f"{PROMPT_EVENT} operation blocked by hook:\n{reason_text}\n\nOriginal prompt: {prompt}"
+    text = f"{PROMPT_EVENT} operation blocked by hook:\n{reason_text}"
+    specific_output = as_dict(answer.get("hookSpecificOutput"))
+    if specific_output.get("suppressOriginalPrompt") is not True:
+        text = f"{text}\n\nOriginal prompt: {prompt}"
     return PromptHookRejection(text, reason, stays_in_context=False)
 
 
@@ -165,11 +240,13 @@ class HookCallbacks:
         return bool(self._callbacks.get("PreToolUse"))
 
     def list_callback_ids(self, event: HookEvent) -> list[str]:
-        callbacks = self._callbacks.get(event.name, ())
+        callbacks = self._callbacks.get(event.name, ()) if event.is_for_callbacks else ()
         return [
             callback_id
             for matcher, callback_id in callbacks
-            if matcher is None or matches_tool_name(matcher, event.tool)
+            if matcher is None
+            or not event.matched_text
+            or matches_tool_name(matcher, event.matched_text)
         ]
 
 
@@ -215,26 +292,42 @@ def build_hook_input(
     mode: str,
     prompt: str = "",
     last_message: str = "",
+    prompt_id: str = "",
+    effort: str | None = None,
 ) -> dict[str, Any]:
+    """Return the input that a hook receives. `prompt_id` identifies the user's message, and
+    `effort` is the effort level; both are left out if they are not known.
+    """
     hook_input: dict[str, Any] = {
         "session_id": session_id,
         "transcript_path": transcript,
         "cwd": cwd,
-        "permission_mode": mode,
-        "hook_event_name": event.name,
     }
+    if prompt_id:
+        hook_input["prompt_id"] = prompt_id
+    if event.name not in TRIGGER_KEYS:
+        hook_input["permission_mode"] = mode
+    if effort and (event.tool or event.name == "Stop"):
+        hook_input["effort"] = {"level": effort}
+    hook_input["hook_event_name"] = event.name
+    if event.name in TRIGGER_KEYS:
+        hook_input[TRIGGER_KEYS[event.name]] = event.trigger
     if event.name == "UserPromptSubmit":
         hook_input["prompt"] = prompt
-    elif event.name == "SessionStart":
-        del hook_input["permission_mode"]
-        hook_input["source"] = event.trigger
-    elif event.name == "SessionEnd":
-        del hook_input["permission_mode"]
-        hook_input["reason"] = event.trigger
     elif event.name == "Stop":
         hook_input |= {
             "stop_hook_active": event.has_continued,
             "last_assistant_message": last_message,
+            "background_tasks": [],
+            "session_crons": [],
+        }
+    elif not event.tool:
+        hook_input |= event.fields
+    elif event.name == PERMISSION_EVENT:
+        hook_input |= {
+            "tool_name": event.tool,
+            "tool_input": event.tool_input,
+            **event.fields,
         }
     else:
         hook_input |= {
@@ -246,13 +339,41 @@ def build_hook_input(
             hook_input["tool_response"] = event.tool_response
         elif event.name == "PostToolUseFailure":
             hook_input |= {"error": event.tool_response, "is_interrupt": False}
+        if event.duration_ms is not None:
+            hook_input["duration_ms"] = event.duration_ms
     return hook_input
 
 
+def find_wrong_event_name(event: HookEvent, answer: object) -> str:
+    """Return the name of another event in a hook's answer, or ""."""
+    specific_output = as_dict(as_dict(answer).get("hookSpecificOutput"))
+    name = as_str(specific_output.get("hookEventName"))
+    if name == event.name:
+        return ""
+    return name
+
+
+def find_permission_hook_decision(answer: object) -> Mapping[str, Any] | None:
+    """Return the decision in a PermissionRequest hook's answer, in the format of an answer to a
+    permission prompt. Return None if the hook does not decide.
+    """
+    specific_output = as_dict(as_dict(answer).get("hookSpecificOutput"))
+    decision = as_dict(specific_output.get("decision"))
+    if specific_output.get("hookEventName") != PERMISSION_EVENT:
+        return None
+    if decision.get("behavior") in ("allow", "deny"):
+        return decision
+    return None
+
+
 def parse_hook_output(output: object) -> HookDecision:
-    """Parse the object that a hook has returned. Return the hook's decision."""
+    """Parse the object that a PreToolUse hook has returned. Return the hook's decision. An answer to
+    another event denies the call.
+    """
     if not isinstance(output, dict):
         return HookDecision()
+    if wrong_name := find_wrong_event_name(HookEvent("PreToolUse"), output):
+        return HookDecision(False, WRONG_EVENT_TEXT.format(expected="PreToolUse", name=wrong_name))
     specific_output = as_dict(output.get("hookSpecificOutput"))
     permission_decision = specific_output.get("permissionDecision")
     legacy_decision = output.get("decision")

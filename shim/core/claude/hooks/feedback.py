@@ -11,14 +11,21 @@ from collections.abc import Mapping
 from shim.core.claude.hooks.callbacks import (
     MAX_OPEN_HOOKS,
     NO_REASON_TEXT,
+    POST_COMPACT_EVENT,
+    PRE_COMPACT_EVENT,
     PROMPT_EVENT,
+    SESSION_END_EVENT,
+    SESSION_START_EVENT,
+    STOP_EVENT,
+    STOP_FAILURE_EVENT,
+    WRONG_EVENT_TEXT,
     HookEvent,
+    find_wrong_event_name,
 )
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_str, get_text
 
-STOP_EVENT = "Stop"
 CALL_EVENT = "PreToolUse"
 RESULT_EVENT = "PostToolUse"
 RESULT_EVENTS = (RESULT_EVENT, "PostToolUseFailure")
@@ -31,6 +38,9 @@ MAX_TEXTS = 100
 # Models recognize from these tags that the user has not written the text.
 TEXT_START = "<system-reminder>\n"
 TEXT_END = "\n</system-reminder>"
+EVENTS_WITHOUT_CONTEXT = (
+    *(PRE_COMPACT_EVENT, POST_COMPACT_EVENT, SESSION_END_EVENT, STOP_FAILURE_EVENT),
+)
 CALLBACK_SOURCE = "callback"  # the source of a callback's text, as the model reads it
 
 
@@ -42,6 +52,8 @@ class HookFeedback(NamedTuple):
     needs_answer: bool = False  # the turn must not end before the model has answered the texts
     stops_turn: bool = False  # the turn ends after this event
     notice: str = ""  # a text for the user, or ""
+    is_for_next_turn: bool = False  # the texts belong to the next message
+    is_failure: bool = False  # the notice reports that the answer is invalid
 
 
 def parse_hook_feedback(
@@ -49,6 +61,8 @@ def parse_hook_feedback(
 ) -> HookFeedback:
     """Parse a hook's answer to an event. `source` is the hook's command, or "callback"."""
     output = as_dict(answer)
+    if wrong_name := find_wrong_event_name(event, answer):
+        return _refuse_wrong_event(event, wrong_name)
     label = event.name
     if event.tool:
         label = f"{event.name}:{event.tool}"
@@ -60,6 +74,8 @@ def parse_hook_feedback(
         stop_text = f"{label} hook stopped continuation: {reason}"
         stop_texts = (stop_text,) if event.name in STOPPING_EVENTS else ()
         return HookFeedback(stop_texts, stops_turn=True, notice=notice)
+    if event.name == PRE_COMPACT_EVENT and output.get("decision") == "block":
+        return HookFeedback(stops_turn=True, notice=notice)
     texts: tuple[str, ...] = ()
     visible_text = ""
     needs_answer = False
@@ -71,7 +87,21 @@ def parse_hook_feedback(
     if context:
         texts = (*texts, f"{label} hook additional context: {context}")
         needs_answer |= event.name == STOP_EVENT
-    return HookFeedback(texts, visible_text, needs_answer=needs_answer, notice=notice)
+    return HookFeedback(
+        texts,
+        visible_text,
+        needs_answer=needs_answer,
+        notice=notice,
+        is_for_next_turn=event.name == SESSION_START_EVENT,
+    )
+
+
+def _refuse_wrong_event(event: HookEvent, wrong_name: str) -> HookFeedback:
+    """Return the feedback for an answer to another event, which has no other effect."""
+    if event.name != STOP_EVENT:
+        return HookFeedback()
+    reason = WRONG_EVENT_TEXT.format(expected=event.name, name=wrong_name)
+    return HookFeedback(notice=f"{event.name} hook failed: {reason}", is_failure=True)
 
 
 def _find_context(event: HookEvent, output: Mapping[str, Any]) -> str:
@@ -79,7 +109,7 @@ def _find_context(event: HookEvent, output: Mapping[str, Any]) -> str:
     used.
     """
     specific_output = as_dict(output.get("hookSpecificOutput"))
-    if specific_output.get("hookEventName") != event.name:
+    if specific_output.get("hookEventName") != event.name or event.name in EVENTS_WITHOUT_CONTEXT:
         return ""
     if event.name == PROMPT_EVENT and output.get("decision") == "block":
         return ""
@@ -102,18 +132,20 @@ class HookFeedbackQueue:
     """
 
     def __init__(self) -> None:
-        self._open_events = BoundedDict[str, HookEvent](MAX_OPEN_HOOKS)
+        self._open_events = BoundedDict[str, tuple[HookEvent, str]](MAX_OPEN_HOOKS)
         self._texts = deque[str](maxlen=MAX_TEXTS)
         self._texts_for_next_turn = deque[str](maxlen=MAX_TEXTS)
         self._visible_texts: list[str] = []
         self.needs_answer = self.stops_turn = self.has_late_context = False
 
-    def open_request(self, request_id: str, event: HookEvent) -> None:
+    def open_request(self, request_id: str, event: HookEvent, callback_id: str = "") -> None:
         """Record a request to a hook, whose answer may contain feedback."""
-        self._open_events[request_id] = event
+        self._open_events[request_id] = event, callback_id
 
-    def close_request(self, request_id: str) -> HookEvent | None:
-        """Return the event of an open request, or None if the request is not open."""
+    def close_request(self, request_id: str) -> tuple[HookEvent, str] | None:
+        """Return the event of an open request and the id of the callback. Return None if the
+        request is not open.
+        """
         return self._open_events.pop(request_id, None)
 
     def close_requests(self) -> None:
@@ -138,7 +170,7 @@ class HookFeedbackQueue:
             self._texts.extend(feedback.texts)
         if feedback.visible_text:
             self._visible_texts.append(feedback.visible_text)
-        if feedback.texts and not feedback.stops_turn:
+        if feedback.texts and not (feedback.stops_turn or feedback.is_for_next_turn):
             self.has_late_context = True
         self.needs_answer |= feedback.needs_answer
         self.stops_turn |= feedback.stops_turn

@@ -2,68 +2,125 @@
 
 from collections.abc import Iterable
 
-from shim.core.claude.hooks.callbacks import HOOK_EVENTS
-from shim.core.claude.hooks.feedback import RESULT_EVENTS, STOP_EVENT
+from shim.core.claude.hooks.callbacks import (
+    AGENT_START_EVENT,
+    AGENT_STOP_EVENT,
+    HOOK_EVENTS,
+    PERMISSION_EVENT,
+    POST_COMPACT_EVENT,
+    PRE_COMPACT_EVENT,
+    STOP_EVENT,
+)
+from shim.core.claude.hooks.feedback import RESULT_EVENT, RESULT_EVENTS
 from shim.core.policy.policy import UnsupportedRule
 from shim.core.policy.settings import ClaudeSettings
+from shim.core.reading.typed import NamedTuple
 
 SOURCE = "initialize"
 # The real claude does not call these hooks of a frontend in print mode either.
-UNCALLED_EVENTS = ("SessionStart", "SessionEnd", "Notification")
-# Events whose hooks can deny or block something. A frontend may rely on them, so they are also
-# reported on stderr.
-BLOCKING_EVENTS = ("PermissionRequest", "SubagentStop", "PreCompact")
+UNCALLED_EVENTS = ("Notification",)
+# Events whose hooks can deny, block or change something, and that are never called. A frontend may
+# rely on them, so they are also reported on stderr.
+RESTRICTING_EVENTS = (
+    *("UserPromptExpansion", "PostToolBatch", "MessageDisplay", "PreModelSwitch"),
+    *("ConfigChange", "PreSkillShellCommand"),
+)
+
+
+class HookSupport(NamedTuple):
+    """What the hooks of a frontend can do with a vendor.
+
+    is_persistent      one child of the vendor answers all messages
+    accepts_steering   this child accepts messages during a turn
+    asks_permissions   the vendor asks for permission before it runs a tool
+    can_compact        the vendor compacts its context on request
+    runs_agents        the shim runs the subagents that the frontend defines
+    """
+
+    vendor_name: str
+    is_persistent: bool
+    accepts_steering: bool
+    asks_permissions: bool
+    can_compact: bool
+    runs_agents: bool
+
+
+def list_uncalled_restricting_events(
+    *, asks_permissions: bool, runs_agents: bool
+) -> tuple[str, ...]:
+    """Return the events whose hooks could restrict something but are never called.
+
+    `asks_permissions` is set if the vendor asks before it runs a tool. `runs_agents` is set if the
+    shim runs the subagents that the frontend defines.
+    """
+    events: tuple[str, ...] = RESTRICTING_EVENTS
+    if not asks_permissions:
+        events = (*events, PERMISSION_EVENT)
+    if not runs_agents:
+        events = (*events, AGENT_STOP_EVENT)
+    return events
 
 
 def list_unsupported_callbacks(
-    events: Iterable[str], vendor_name: str, *, is_persistent: bool, accepts_steering: bool
+    events: Iterable[str], support: HookSupport
 ) -> tuple[UnsupportedRule, ...]:
     """Return an entry for each event whose hooks cannot do everything that they can do with the
     real claude. `events` are the events for which the frontend has registered hooks.
-
-    `is_persistent` is set if one child of the vendor answers all messages. `accepts_steering` is
-    set if this child accepts messages during a turn.
     """
     entries = []
     for event in events:
-        if event not in (*HOOK_EVENTS, *UNCALLED_EVENTS):
-            reason = "hooks for this event are not called"
-        else:
-            reason = _explain_smaller_effect(
-                event, vendor_name, is_persistent=is_persistent, accepts_steering=accepts_steering
-            )
-        if reason:
+        if reason := _explain_smaller_effect(event, support):
             entries.append(UnsupportedRule(f"hooks.{event}", SOURCE, reason))
+        if event == RESULT_EVENT:
+            entries.append(
+                UnsupportedRule(
+                    f"hooks.{event}.updatedToolOutput",
+                    SOURCE,
+                    f"the model of {support.vendor_name} already has the output",
+                )
+            )
     return tuple(entries)
 
 
 def list_unsupported_settings_hooks(
-    settings: ClaudeSettings, vendor_name: str, *, is_persistent: bool, accepts_steering: bool
+    settings: ClaudeSettings, support: HookSupport
 ) -> tuple[UnsupportedRule, ...]:
     """Return an entry for each event and settings file whose hooks do not run, or cannot do
     everything that they can do with the real claude. Hooks before a tool call are not listed.
-
-    The other parameters are those of `list_unsupported_callbacks`.
     """
     entries = [
         UnsupportedRule(f"hooks.{hook.event}", hook.source, hook.refusal)
         for hook in settings.refused_event_hooks
     ]
     for hook in settings.event_hooks:
-        reason = _explain_smaller_effect(
-            hook.event, vendor_name, is_persistent=is_persistent, accepts_steering=accepts_steering
-        )
-        if reason:
+        if reason := _explain_smaller_effect(hook.event, support):
             entries.append(UnsupportedRule(f"hooks.{hook.event}", hook.source, reason))
     return tuple(dict.fromkeys(entries))
 
 
-def _explain_smaller_effect(
-    event: str, vendor_name: str, *, is_persistent: bool, accepts_steering: bool
-) -> str:
-    """Return why a vendor cannot apply everything that the hooks for an event may answer, or ""."""
-    if event in (*RESULT_EVENTS, STOP_EVENT) and not is_persistent:
-        return f"{vendor_name} has a process for each message, so no hook continues a turn"
-    if event in RESULT_EVENTS and not accepts_steering:
-        return f"{vendor_name} receives the additionalContext with the next message"
+def _explain_smaller_effect(event: str, support: HookSupport) -> str:
+    """Return why the hooks of an event have a smaller effect than with the real claude, or ""."""
+    name = support.vendor_name
+    if event not in (*HOOK_EVENTS, *UNCALLED_EVENTS):
+        return "hooks for this event are not called"
+    if event in (*RESULT_EVENTS, STOP_EVENT) and not support.is_persistent:
+        return f"{name} has a process for each message, so no hook continues a turn"
+    if event in RESULT_EVENTS and not support.accepts_steering:
+        return f"{name} receives the additionalContext with the next message"
+    if event == PERMISSION_EVENT and not support.asks_permissions:
+        return f"{name} runs its tools without asking, so these hooks are not called"
+    if event in (PRE_COMPACT_EVENT, POST_COMPACT_EVENT):
+        return _explain_compaction(event, support)
+    if event in (AGENT_START_EVENT, AGENT_STOP_EVENT) and not support.runs_agents:
+        return f"these hooks are not called, because the shim runs no subagents over {name}"
+    if event in (AGENT_START_EVENT, AGENT_STOP_EVENT):
+        return f"these hooks are called for the agents of the session, not for those of {name}"
     return ""
+
+
+def _explain_compaction(event: str, support: HookSupport) -> str:
+    if not support.can_compact:
+        return f"{support.vendor_name} cannot compact on request"
+    if event == PRE_COMPACT_EVENT:
+        return f"hooks block only /compact, and not what {support.vendor_name} compacts itself"
+    return f"{support.vendor_name} does not report its summary"
