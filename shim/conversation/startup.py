@@ -159,7 +159,7 @@ class ConversationStartup(NamedTuple):
         if session.vendor != self.adapter.name:
             return self
         if self.invocation.resume_session_at is None:
-            if not session.vendor_session:
+            if not session.vendor_session or self._loses_resumed_session():
                 return self._load_unstored_history(session)
             return self._adopt_newer_transcript(session)
         from shim.io.transcript import read_transcript_end
@@ -200,14 +200,23 @@ class ConversationStartup(NamedTuple):
             StoredSession(self.adapter.name, "", cwd=self.cwd), point, reason
         )
 
+    def _loses_resumed_session(self) -> bool:
+        """Return whether the vendor would lose the session if it resumed the session itself."""
+        if self.recordings is not None:
+            return False
+        environment = self._get_vendor_environment()
+        choice = select_driver(self.adapter, self.invocation, self.settings, environment, self.cwd)
+        return choice.adapter.session_traits.loses_sessions
+
     def _load_unstored_history(self, session: "StoredSession") -> "ConversationStartup":
         """Return the startup data with the history from the transcript, if the vendor has not
-        stored the session.
+        stored the session or cannot resume it.
 
         Some vendors store a new session only after an answer. If the first turn failed after a
         session was resumed at an earlier message, only the transcript has the kept messages.
         """
         from shim.core.claude.resume_point import find_end_of_history
+        from shim.core.claude.usage import NO_USAGE
         from shim.io.transcript import read_transcript_end
 
         transcript = read_transcript_end(self._find_resumed_transcript())
@@ -215,6 +224,9 @@ class ConversationStartup(NamedTuple):
         if end is None:
             return self
         reason = f"{self.adapter.name} has not stored the session"
+        if session.vendor_session:
+            reason = f"{self.adapter.name} can lose a session that is resumed in a conversation"
+            session = session._replace(vendor_session="", used=NO_USAGE)
         return self._rebuild_session(session, end, reason)
 
     def _adopt_newer_transcript(self, session: "StoredSession") -> "ConversationStartup":

@@ -378,3 +378,17 @@ def test_system_prompts_are_resent_after_a_failed_turn(box, talk):
 def test_message_is_sent_unchanged_without_system_prompts(box, talk):
     say_each(talk, ENDED, ())
     assert prompts(box) == ["one", "two"]
+
+
+def test_session_that_the_agent_would_lose_is_sent_as_text(box):
+    """gemini loses the records of a session that it loads."""
+    session_id = "33333333-2222-4333-8444-555555555555"
+    steps = (*PROMPTED, out(says("Hello."), ENDED), ["record", str(box.recording)], ["hear", "x"])
+    flags = (("--session-id", session_id), ("--resume", session_id))
+    for step_flags in flags:
+        child = box.create_fake(*steps)
+        with box.start_conversation(child, *ASKING, *step_flags, vendor="gemini") as running:
+            one_turn(running)
+    (prompt,) = prompts(box)
+    assert "Message of the user: one" in prompt and prompt.endswith("\n\none")
+    assert '"session/load"' not in box.read_record()["stdin"]

@@ -19,8 +19,7 @@ pytestmark = pytest.mark.e2e
 
 TALK = ("--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
 ASKING = ("--permission-prompt-tool", "stdio")
-# gemini loses a session that is resumed within the minute in which it was started.
-SAVING = (CODEX, COPILOT, OPENCODE, KIMI, QWEN)
+SAVING = (CODEX, COPILOT, GEMINI, OPENCODE, KIMI, QWEN)
 FULL = [pytest.param(vendor, marks=pytest.mark.full) for vendor in (OPENCODE, KIMI, COPILOT, CODEX)]
 each = pytest.mark.parametrize("vendor", [GEMINI, *FULL], ids=str, indirect=True)
 allows = pytest.mark.parametrize(

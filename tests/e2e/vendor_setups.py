@@ -364,7 +364,6 @@ GEMINI = Vendor(
     server=GeminiServer,
     two_way=True,
     changes=False,
-    resumes=False,  # within the minute in which it was started, or for the second time
     second_model=SECOND_MODEL,
 )
 OPENCODE = Vendor(

@@ -120,12 +120,14 @@ class VendorSessionBehavior(NamedTuple):
                             own id too late for a turn that is cut off
     prefixes_system_prompt  system prompts are put before the first message to a persistent child
     reads_project_commands  the vendor itself reads Claude's commands and skills in the project
+    loses_sessions          a persistent child loses the records of a session that it resumes
     """
 
     saves_late: bool = False
     uses_shim_id: bool = False
     prefixes_system_prompt: bool = False
     reads_project_commands: bool = False
+    loses_sessions: bool = False
 
 
 class VendorShutdownConfig(NamedTuple):

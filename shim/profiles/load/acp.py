@@ -126,6 +126,11 @@ ACP_KEYS = {
         "the agent's command that compacts its context: `/compact`. The user's instructions follow "
         "it",
     ),
+    "loses_sessions": ConfigKey(
+        ConfigNode.read_bool,
+        "the agent loses the records of a session that another process resumes. The transcript is "
+        "then sent as text to a new session",
+    ),
     "addresses": ConfigKey(
         ConfigNode.read_bool,
         "a session of the agent accepts only MCP servers with a URL, not commands",
@@ -200,7 +205,9 @@ class AcpAdapter(ProfileAdapter):
             accepts_command_servers=acp["server_arguments"] or not acp["addresses"],
         )
         # ACP has no field for a system prompt.
-        self.session_traits = self.session_traits._replace(prefixes_system_prompt=True)
+        self.session_traits = self.session_traits._replace(
+            prefixes_system_prompt=True, loses_sessions=acp["loses_sessions"]
+        )
         self.cli = self.cli._replace(has_two_way=False)
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
