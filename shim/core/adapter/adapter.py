@@ -418,7 +418,7 @@ class Adapter:
         if mode in self.modes:
             return self.modes[mode]
         reason = ""
-        if self.unattended:
+        if self.unattended and mode != "auto":  # no vendor needs to ask in the mode auto
             reason = ", because it runs some tools without asking"
         raise UnsupportedPermissionModeError(
             f"{self.name} does not support the permission mode {mode}{reason}; it supports "

@@ -234,7 +234,7 @@ def _set_permission_mode(
         )
     if mode not in state.vendor.modes:
         supported_modes = ", ".join(state.vendor.modes)
-        if state.vendor.never_asks:
+        if state.vendor.never_asks and mode != "auto":
             supported_modes += " only, because it runs some tools without asking"
         raise ControlRequestError(
             f"Cannot set permission mode to {mode}: {state.vendor.display_name} supports "
