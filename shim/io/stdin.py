@@ -39,8 +39,9 @@ def can_block_on_read(descriptor: int) -> bool:
     block, and selectors do not accept them.
     """
     mode = os.fstat(descriptor).st_mode
-    is_device = stat.S_ISCHR(mode) and not os.isatty(descriptor)
-    return not (stat.S_ISREG(mode) or is_device)
+    if stat.S_ISREG(mode):
+        return False
+    return not stat.S_ISCHR(mode) or os.isatty(descriptor)
 
 
 class Stdin:

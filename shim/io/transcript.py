@@ -217,7 +217,9 @@ class Transcript:
         )
         self._parent_uuid = message_uuid
         if not prompt.is_command_text:
-            self._last_prompt = extract_prompt_title(content) or self._last_prompt
+            title = extract_prompt_title(content)
+            if title:
+                self._last_prompt = title
 
     def write_lines(self, data: bytes) -> None:
         """Write the messages of the main conversation from complete stream lines.

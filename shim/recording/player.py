@@ -26,6 +26,7 @@ from shim.core.cast.protocol_lines import (
 from shim.core.cast.replayer import RecordingReplayer, ReplayStep
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
+from shim.core.reading.values import as_list
 from shim.io.early_signals import install_signal_handler
 from shim.recording.replay_request import (
     CHUNK_BYTES,
@@ -165,7 +166,7 @@ class ReplayPlayer:
 
     def _feed_events(self, timeout_s: float) -> bool:
         events = self._wait_for_events(timeout_s)
-        for kind, data in events or ():
+        for kind, data in as_list(events):
             if kind == "line":
                 self._replayer.feed_line(data)
             elif kind == "signal":

@@ -29,7 +29,7 @@ from shim.core.errors import (
 )
 from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.lines import LineSplitter
-from shim.core.reading.values import canonicalize_uuid, validate_vendor_session_id
+from shim.core.reading.values import as_str, canonicalize_uuid, validate_vendor_session_id
 from shim.core.yume.cli import parse_yume_argv as parse_yume
 from shim.recording.replay_request import CHUNK_BYTES, open_recording_file
 
@@ -167,12 +167,12 @@ def _collect_prompts(
         ]
         if messages or invocation.input_format == "stream-json":
             return messages
-    uses_stdio = invocation.permission_prompt_tool == "stdio"
-    stdin_has_answers = uses_stdio and invocation.prompt  # stdin contains answers and no text
+    prompt = as_str(invocation.prompt)
     piped_text = ""
-    if not stdin_has_answers:
+    # With a prompt and this tool, stdin contains answers and no text.
+    if not prompt or invocation.permission_prompt_tool != "stdio":
         piped_text = stdin_bytes.decode("utf-8", "replace")
-    return ["\n".join(part for part in (invocation.prompt or "", piped_text) if part.strip())]
+    return ["\n".join(part for part in (prompt, piped_text) if part.strip())]
 
 
 _PROMPT_RECORD_CODES = (b"i", b"I", b"s", b"n")  # record codes

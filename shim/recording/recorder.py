@@ -187,7 +187,8 @@ class ChildRecorder:
     def finish(self) -> None:
         """Record that the child has ended. If no exit was reported, record the exit as unknown."""
         self._open_streams.clear()
-        self._exit = self._exit or ChildExit()
+        if self._exit is None:
+            self._exit = ChildExit()
         self._record_exit_if_complete()
 
     def _record_exit_if_complete(self) -> None:

@@ -11,7 +11,7 @@ from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec, encode
 from shim.core.cast.format import CAST_SUFFIX, RecordingError
 from shim.core.errors import FailedVendorAttempt, FrontendError, VendorError
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import canonicalize_uuid
+from shim.core.reading.values import as_str, canonicalize_uuid
 from shim.recording.folders import is_cast_file
 from shim.recording.recorded_run import (
     MAX_PROMPT_CHARS,
@@ -84,10 +84,9 @@ class RecordingSet:
         for run in self._load_runs():
             if not first_run:
                 first_run = run
-            if any(
-                child.id == child_id or (prompt and child.prompt == prompt)
-                for child in run.children
-            ):
+            if any(child.id == child_id for child in run.children):
+                return run
+            if prompt and any(child.prompt == prompt for child in run.children):
                 return run
         if first_run is None:
             raise FrontendError("no recording in the directory can be read", hint=PATH_HINT)
@@ -99,7 +98,7 @@ class RecordingSet:
         """
         child = self.select_recorded_child(
             request.prompt,
-            request.resume_id or "",
+            as_str(request.resume_id),
             allows_prompt_suffix=bool(request.invocation.json_schema),
         )
         self.child_id = child.id

@@ -237,7 +237,7 @@ class ShimSettings(NamedTuple):
         return self.redact or DIALECTS[self.dialect].default_redaction
 
     def get_vendor_settings(self, vendor: str) -> VendorSettings:
-        return self.vendors.get(vendor) or VendorSettings()
+        return self.vendors.get(vendor, VendorSettings())
 
     def resolve_timeout_s(
         self, name: str, vendor: str, adapter_timeouts: Mapping[str, float] = {}
@@ -248,17 +248,17 @@ class ShimSettings(NamedTuple):
         values.
         """
         vendor_timeouts = self.get_vendor_settings(vendor).timeouts
-        configured = (
-            vendor_timeouts.get(name)
-            or vendor_timeouts.get(name.removesuffix("_timeout"))
-            or self.timeouts.get(name)
-        )
+        configured_s = [
+            vendor_timeouts.get(name),
+            vendor_timeouts.get(name.removesuffix("_timeout")),
+            self.timeouts.get(name),
+        ]
+        default_s = DEFAULT_TIMEOUTS_S[name]
         # The frontend cannot get more time for an answer than the vendor allows.
         if name == "permission_timeout":
-            return min(
-                filter(None, (configured or DEFAULT_TIMEOUTS_S[name], adapter_timeouts.get(name)))
-            )
-        return configured or adapter_timeouts.get(name) or DEFAULT_TIMEOUTS_S[name]
+            timeout_s = next(filter(None, configured_s), default_s)
+            return min(timeout_s, adapter_timeouts.get(name, timeout_s))
+        return next(filter(None, configured_s), adapter_timeouts.get(name, default_s))
 
 
 # How long a vendor may be silent, in seconds. Vendors that are silent for longer have their own
@@ -375,12 +375,10 @@ def load_shim_settings(
         path, must_exist=bool(invocation.shim_config or environment.get("SHIM_CONFIG"))
     )
     check_settings_table(path, (), table, KEY_KINDS)
-    tools = table.get("tools")
-    if not tools:
-        tools = {}
+    tools = table.get("tools", {})
     check_settings_table(path, ("tools",), tools, TOOL_KEY_KINDS)
     vendors = {}
-    for name, settings in (table.get("vendors") or {}).items():
+    for name, settings in table.get("vendors", {}).items():
         if not is_valid_vendor_name(name) or not isinstance(settings, dict):
             raise create_invalid_value_error(
                 path, ("vendors", name), settings, "a table under a vendor's name"
@@ -389,13 +387,11 @@ def load_shim_settings(
         check_settings_table(
             path,
             ("vendors", name, "timeouts"),
-            settings.get("timeouts") or {},
+            settings.get("timeouts", {}),
             VENDOR_TIMEOUT_KINDS,
         )
         for key, kind in (("env", VARIABLE), ("models", MODEL)):
-            entries = settings.get(key)
-            if not entries:
-                entries = {}
+            entries = settings.get(key, {})
             check_settings_table(
                 path, ("vendors", name, key), entries, dict.fromkeys(entries, kind)
             )
@@ -581,12 +577,20 @@ def _parse_timeouts(environment: Mapping[str, str], table: Table) -> dict[str, f
 MACOS = "darwin"
 
 
+def get_home_dir(environment: Mapping[str, str]) -> str:
+    """Return the user's home directory: $HOME, or the directory in the user database."""
+    home = environment.get("HOME")
+    if home:
+        return home
+    return os.path.expanduser("~")
+
+
 def get_config_dir(environment: Mapping[str, str]) -> str:
     """Return the directory for the user's settings. On macOS, `platformdirs` determines it."""
     if sys.platform != MACOS:
         base = environment.get("XDG_CONFIG_HOME", "")
         if not os.path.isabs(base):
-            base = os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".config")
+            base = os.path.join(get_home_dir(environment), ".config")
         return os.path.join(base, "shim")
     from platformdirs import user_config_dir
 
@@ -598,9 +602,7 @@ def get_state_dir(environment: Mapping[str, str]) -> str:
     configured_path = environment.get("SHIM_STATE", "")
     if os.path.isabs(configured_path):
         return configured_path
-    return os.path.join(
-        environment.get("HOME") or os.path.expanduser("~"), ".local", "state", "shim"
-    )
+    return os.path.join(get_home_dir(environment), ".local", "state", "shim")
 
 
 def _resolve_choice(
@@ -617,9 +619,11 @@ def _resolve_choice(
         if value:
             return value
     value = table.get(key)
-    if value and value not in CHOICES[key]:
+    if not value:
+        return default
+    if value not in CHOICES[key]:
         raise create_config_node(path, (key,), value).build_choice_error(CHOICES[key])
-    return value or default
+    return str(value)
 
 
 def _check_program(path: str, keys: Keys, value: str | list[str]) -> None:

@@ -121,10 +121,13 @@ def store_session(session_id: str, session: StoredSession, environment: Mapping[
         return False
     directory = _get_sessions_dir(environment)
     now_s = time.time()
-    previous = None
-    if not session.created:
+    created = session.created
+    if not created:
         previous = _read_session(directory, canonical_id)
-    created = session.created or (previous and previous.created) or now_s
+        if previous is not None:
+            created = previous.created
+    if not created:
+        created = now_s
     spelled_id = session_id
     if session_id == canonical_id:
         spelled_id = ""

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from shim.core.adapter.versions import VersionProbe
 from shim.core.reading.typed import NamedTuple
+from shim.core.reading.values import as_str, get_text
 from shim.state.config import get_state_dir
 from shim.state.files import (
     ensure_usable_dir,
@@ -138,10 +139,11 @@ def find_executed_denied_call(
     """Return the record of a denied tool call that this version ran, or None. An unreadable file
     counts as a record.
     """
-    name = _build_promise_file_name(vendor, version or "")
+    version = as_str(version)
+    name = _build_promise_file_name(vendor, version)
     if not os.path.lexists(os.path.join(_get_folder(environment, PROMISES_FOLDER), name)):
         return None
-    return _read_executed_denied_call(vendor, version or "", name, environment)
+    return _read_executed_denied_call(vendor, version, name, environment)
 
 
 def remove_executed_denied_call_records(
@@ -178,5 +180,5 @@ def _read_executed_denied_call(
     data = read_state_file(_get_folder(environment, PROMISES_FOLDER), name, MAX_PROMISE_BYTES)
     record = parse_json_object(data or b"")
     return ExecutedDeniedCall(
-        vendor, str(record.get("version") or version), str(record.get("tool") or "a tool")
+        vendor, get_text(record, "version", version), get_text(record, "tool", "a tool")
     )

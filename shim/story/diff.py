@@ -91,7 +91,8 @@ def _list_edits(tool: str, tool_input: Mapping[str, Any]) -> Iterator[tuple[str,
     if tool == "NotebookEdit":
         edits = [{"new_string": tool_input.get("new_source")}]
     elif tool == "Edit":
-        edits = edits or [tool_input]
+        if not edits:
+            edits = [tool_input]
     elif tool != "MultiEdit":
         return
     for edit in as_list(edits)[:MAX_EDITS]:

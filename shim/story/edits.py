@@ -29,7 +29,10 @@ def find_edit_diff_lines(step: SessionStep) -> list[DiffLine] | None:
         return None
     extra = as_dict(step.extra)
     try:
-        return list(_list_patch_lines(extra)) or list(_list_argument_diff_lines(step, extra))
+        lines = list(_list_patch_lines(extra))
+        if not lines:
+            lines = list(_list_argument_diff_lines(step, extra))
+        return lines
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, get_text
 
 StepKind = Literal[
     "start", "prompt", "thinking", "text", "call", "question", "answer", "note", "error", "result"
@@ -92,11 +92,12 @@ class SessionStep:
         """Return the duration of a result's turn in seconds. If all lines arrived at the same time,
         return the duration that the result reports.
         """
+        if self.at != self.since:
+            return self.at - self.since
         duration_ms = self.facts.get("duration_ms")
-        reported_s = 0.0
         if isinstance(duration_ms, int | float) and 0 < duration_ms < 1e12:
-            reported_s = duration_ms / 1000
-        return self.at - self.since or reported_s
+            return duration_ms / 1000
+        return 0.0
 
 
 class SessionStepChange(NamedTuple):
@@ -196,21 +197,16 @@ def has_only_question_texts_and_options(tool_input: Mapping[str, Any]) -> bool:
         or not 0 < len(questions) <= MAX_QUESTIONS
     ):
         return False
-    return all(
-        _has_only_texts(question, ("question", "header", "options", "multiSelect"))
-        and _is_plain_question(question)
-        for question in questions
-    )
+    return all(map(_is_plain_question, questions))
 
 
-def _is_plain_question(question: Mapping[str, Any]) -> bool:
+def _is_plain_question(question: Any) -> bool:
+    if not _has_only_texts(question, ("question", "header", "options", "multiSelect")):
+        return False
     options = question.get("options", [])
-    is_valid = (
-        isinstance(options, list)
-        and len(options) <= MAX_OPTIONS
-        and isinstance(question.get("multiSelect", False), bool)
-    )
-    if not is_valid:
+    if not isinstance(options, list) or len(options) > MAX_OPTIONS:
+        return False
+    if not isinstance(question.get("multiSelect", False), bool):
         return False
     return all(
         _has_only_texts(option, ("label", "description")) and option.get("label")
@@ -219,12 +215,12 @@ def _is_plain_question(question: Mapping[str, Any]) -> bool:
 
 
 def _has_only_texts(value: object, allowed_names: tuple[str, ...]) -> bool:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or not set(value).issubset(allowed_names):
         return False
     return all(
-        name in allowed_names
-        and (isinstance(field_value, str) or name in ("options", "multiSelect"))
+        isinstance(field_value, str)
         for name, field_value in value.items()
+        if name not in ("options", "multiSelect")
     )
 
 
@@ -232,7 +228,7 @@ def find_vendor_name(event: Mapping[str, Any]) -> str:
     """Return the vendor named in an `init` or `result` event, or "". The real claude names no
     vendor.
     """
-    return str(as_dict(event.get("shim")).get("vendor") or "")
+    return get_text(as_dict(event.get("shim")), "vendor")
 
 
 def format_model_name(model: object) -> str:

@@ -49,7 +49,10 @@ def format_token_counts(usage: Mapping[str, Any], unit: str = "") -> str:
     cached_text = ""
     if cached_count:
         cached_text = f" ({cached_count:,} cached)"
-    return f"{count_input_tokens(usage):,}{unit and f' {unit}'} in{cached_text}, {count_output_tokens(usage):,} out"
+    unit_text = ""
+    if unit:
+        unit_text = f" {unit}"
+    return f"{count_input_tokens(usage):,}{unit_text} in{cached_text}, {count_output_tokens(usage):,} out"
 
 
 def format_cost(cost_usd: float) -> str:
@@ -66,7 +69,10 @@ def format_call_counts(count: int, failed: int, denied: int, unit: str = "") -> 
     failures = ", ".join(
         f"{number} {label}" for number, label in ((failed, "failed"), (denied, "denied")) if number
     )
-    return f"{count}{unit and f' {unit}'}" + (f" ({failures})" if failures else "")
+    unit_text = ""
+    if unit:
+        unit_text = f" {unit}"
+    return f"{count}{unit_text}" + (f" ({failures})" if failures else "")
 
 
 def _read_count(counts: Mapping[str, Any], name: str) -> int:

@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import as_list
 
 MAX_NESTING = 40  # nested blocks; deeper text is shown as written
 HTTP_SCHEME = re.compile(r"https?://", re.IGNORECASE)
@@ -48,7 +49,7 @@ def _make_printable(tokens: Iterable[Token]) -> None:
             key: escape_control_chars(value) if isinstance(value, str) else value
             for key, value in token.attrs.items()
         }
-        _make_printable(token.children or ())
+        _make_printable(as_list(token.children))
 
 
 def build_markdown_tree(source: str) -> list[MarkdownNode]:
@@ -77,7 +78,7 @@ def _flatten_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
     """
     for token in tokens:
         if token.type == "inline":
-            yield from token.children or ()
+            yield from as_list(token.children)
         elif not token.hidden:
             yield token
 

@@ -18,7 +18,7 @@ from shim.core.claude.grammar import (
     list_content_blocks,
     list_tool_results,
 )
-from shim.core.reading.values import as_dict, as_list, as_str
+from shim.core.reading.values import as_dict, as_list, as_str, get_text
 from shim.story.events import (
     TOKEN_FIELDS,
     SessionStep,
@@ -146,7 +146,7 @@ class SessionStepTracker:
 
     def add_recorder_note(self, time_s: float, note: Mapping[str, Any]) -> list[SessionStepChange]:
         """Add a recorder note, for example about a repair or a timeout."""
-        kind = str(note.get("kind") or "note")
+        kind = get_text(note, "kind", "note")
         return self.collect_step_changes(
             time_s,
             self._add_complete_step(
@@ -225,11 +225,10 @@ class SessionStepTracker:
 
     def _on_init(self, time_s: float, event: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         previous_session_id = self.session_id
-        self.session_id, self.model = (
-            str(event.get("session_id") or ""),
-            str(event.get("model") or ""),
-        )
-        self.vendor = find_vendor_name(event) or self.vendor
+        self.session_id = get_text(event, "session_id")
+        self.model = get_text(event, "model")
+        if vendor := find_vendor_name(event):
+            self.vendor = vendor
         if self._queued_prompts:
             self._ensure_turn(time_s)
         if not previous_session_id or previous_session_id != self.session_id:
@@ -350,7 +349,7 @@ class SessionStepTracker:
         if not is_permission_request(request):
             return
         name = str(request.get("tool_name"))
-        call_id = str(request.get("tool_use_id") or "")
+        call_id = get_text(request, "tool_use_id")
         changes = list(
             self._add_complete_step(
                 time_s,
@@ -401,7 +400,7 @@ class SessionStepTracker:
         yield from self._add_complete_step(
             time_s,
             "result",
-            text=str(line.get("result") or ""),
+            text=get_text(line, "result"),
             facts=line,
             since=turn_start_s,
             cost=cost,

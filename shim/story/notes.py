@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, get_text
 from shim.story.events import SessionStep, format_content_text
 from shim.story.formatting import format_single_line_value
 
@@ -67,7 +67,7 @@ def _describe_compaction(fields: EventFields) -> str:
     token_count = ""
     if metadata.get("pre_tokens"):
         token_count = f", {metadata['pre_tokens']:,} tokens before"
-    return f"the context was compacted ({metadata.get('trigger') or 'auto'}{token_count})"
+    return f"the context was compacted ({get_text(metadata, 'trigger', 'auto')}{token_count})"
 
 
 def _describe_background_task(fields: EventFields) -> str:
@@ -78,7 +78,7 @@ def _describe_background_task(fields: EventFields) -> str:
 
 
 def _describe_hook_failure(fields: EventFields) -> str:
-    output = str(fields.get("stderr") or fields.get("output") or "").strip()
+    output = get_text(fields, "stderr", get_text(fields, "output")).strip()
     return f"the hook {fields.get('hook_name')} failed ({fields.get('exit_code')})" + (
         f": {output}" if output else ""
     )
@@ -121,7 +121,7 @@ _CLIENT_PHRASES = (
 
 
 def _describe_resolved_prompt(fields: EventFields) -> str:
-    client_name = str(fields.get("by") or "")
+    client_name = get_text(fields, "by")
     client_phrase = next(
         (f" {phrase}" for pattern, phrase in _CLIENT_PHRASES if pattern.fullmatch(client_name)),
         f" by {client_name}" if client_name else "",
@@ -139,7 +139,7 @@ _NOTE_DESCRIBERS: dict[str, Callable[[EventFields], str]] = {
     "redaction": _describe_redaction,
     "refused": lambda fields: f"refused: {fields['text']}",
     "repair": lambda fields: (
-        f"repaired: {str(fields['repair']).replace('_', ' ')} {fields.get('count') or ''}".rstrip()
+        f"repaired: {str(fields['repair']).replace('_', ' ')} {fields.get('count', '')}".rstrip()
     ),
     "retry": lambda fields: "the reply was cut off; requesting it again",
     "signal": lambda fields: f"the agent's process received {fields['signal']}",
@@ -148,10 +148,10 @@ _NOTE_DESCRIBERS: dict[str, Callable[[EventFields], str]] = {
     ),
     "timeout": lambda fields: f"no output for {fields['seconds']} s ({fields['name']})",
     "unknown_event": lambda fields: (
-        f"not understood: {fields['event']} {fields.get('count') or ''}".rstrip()
+        f"not understood: {fields['event']} {fields.get('count', '')}".rstrip()
     ),
     # Notes from the host process of a background session.
-    "driver": lambda fields: f"control: {fields['client'] or 'released'}",
+    "driver": lambda fields: f"control: {get_text(fields, 'client', 'released')}",
     "settled": _describe_resolved_prompt,
     "unanswered": lambda fields: "a message was not answered: the session ended before its turn",
     # Notes about system events and requests of Claude's protocol.
@@ -164,7 +164,7 @@ _NOTE_DESCRIBERS: dict[str, Callable[[EventFields], str]] = {
     "model_refusal_no_fallback": lambda fields: "the model refused to answer",
     "permission_denied": lambda fields: f"{fields['tool_name']} was refused: {fields['message']}",
     "rate_limit": lambda fields: f"rate limit: {fields['rate_limit_info'].get('status')}",
-    "set_model": lambda fields: f"model changed: {fields.get('model') or 'the default'}",
+    "set_model": lambda fields: f"model changed: {get_text(fields, 'model', 'the default')}",
     "set_permission_mode": lambda fields: f"permission mode: {fields.get('mode')}",
     "task_notification": _describe_background_task,
     "task_started": lambda fields: f"in the background: {fields['description']}",

@@ -24,7 +24,7 @@ from shim.core.errors import ShimError
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.lines import LineSplitter
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, as_str
 from shim.core.turn.outcome import ChildExit
 from shim.recording.recorded_run import parse_recorded_invocation
 from shim.state.files import open_regular_file
@@ -214,7 +214,7 @@ class RecordedSessionStepReader:
         before the first record of the output is added.
         """
         self._prompt_added = True
-        texts = [self._invocation.prompt or "", self._stdin.decode("utf-8", "replace").strip()]
+        texts = [as_str(self._invocation.prompt), self._stdin.decode("utf-8", "replace").strip()]
         text = "\n".join(filter(None, texts))
         if text:
             return self.story.add_user_prompt(self._prompt_time_s, text)
@@ -284,12 +284,12 @@ class RecordedSessionStepReader:
             return self.story.add_claude_event(time_s, {**event, **fields, "type": "result"})
         had_result = self._has_unnoted_result
         self._has_unnoted_result = False
-        has_text_only = (
+        if (
             self._source_letter == "o"
             and self._invocation.output_format == "text"
             and not self._is_translatable
-        )
-        if has_text_only and not had_result:
+            and not had_result
+        ):
             return self.story.add_claude_event(self._time_s, {**fields, "type": "result"})
         return []
 
@@ -339,7 +339,8 @@ class RecordedSessionStepReader:
     def _translate_record(self, record: RecordingRecord) -> bytes:
         if record.code == "s":
             self._child_stream = self._open_child_stream(record.fields.get("vendor"))
-            self._is_translatable = self._is_translatable or self._child_stream is not None
+            if self._child_stream is not None:
+                self._is_translatable = True
             self._stderr = HeadTailBuffer()
             return b""
         child_stream = self._child_stream

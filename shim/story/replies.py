@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shim.core.claude.grammar import get_parent_call_id, get_stream_event
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, get_text
 from shim.story.model import TOKEN_FIELDS, SessionStep, SessionStepChange, SessionStepTracker
 from shim.story.reader import RecordedSessionStepReader, Recording
 
@@ -133,18 +133,19 @@ class ModelReplyCollector:
         parent = get_parent_call_id(line)
         message = as_dict((event or line).get("message"))
         if message and message.get("model") != "<synthetic>":
-            message_id = str(message.get("id") or "")
+            message_id = get_text(message, "id")
             reply = self._find_reply(time_s, parent)
             if reply is None or reply.message_id != message_id:
                 reply = self._start_reply(time_s, parent, message_id)
-            reply.streamed = reply.streamed or bool(event)
-            reply.model = str(message.get("model") or reply.model)
-            reply.stop_reason = str(message.get("stop_reason") or reply.stop_reason)
+            if event:
+                reply.streamed = True
+            reply.model = get_text(message, "model", reply.model)
+            reply.stop_reason = get_text(message, "stop_reason", reply.stop_reason)
             self._add_usage(reply, message.get("usage"), is_final=bool(message.get("stop_reason")))
         elif event and (reply := self._find_reply(time_s, parent)) is not None:
             if event.get("type") == "message_delta":
-                stop_reason = as_dict(event.get("delta")).get("stop_reason")
-                reply.stop_reason = str(stop_reason or reply.stop_reason)
+                delta = as_dict(event.get("delta"))
+                reply.stop_reason = get_text(delta, "stop_reason", reply.stop_reason)
                 self._add_usage(reply, event.get("usage"), is_final=True)
             reply.until = max(time_s, reply.until)
 
@@ -156,9 +157,8 @@ class ModelReplyCollector:
             count = usage.get(name)
             if isinstance(count, int) and count > reply.usage.get(name, 0):
                 reply.usage[name] = count
-        reply.has_final_usage = reply.has_final_usage or (
-            is_final and bool(reply.usage.get("output_tokens"))
-        )
+        if is_final and reply.usage.get("output_tokens"):
+            reply.has_final_usage = True
 
     def _find_reply(self, time_s: float, parent: str) -> ModelReply | None:
         return self._get_queue(time_s, parent).reply
@@ -217,8 +217,8 @@ class ModelReplyCollector:
         reply.until = max(time_s, reply.until)
 
     def _add_other_step(self, time_s: float, step: SessionStep) -> None:
-        if step.kind == "start":
-            self.init_fields = self.init_fields or step.facts
+        if step.kind == "start" and not self.init_fields:
+            self.init_fields = step.facts
         queue = self._get_queue(time_s, step.parent)
         if step.kind == "prompt":
             queue.waiting_since = time_s
@@ -290,7 +290,7 @@ class RecordingTraceReader:
     @property
     def model(self) -> str:
         """Return the session's model, or "" if unknown."""
-        name = str(self.trace.replies.init_fields.get("model") or "")
+        name = get_text(self.trace.replies.init_fields, "model")
         # an early `init` does not know the model yet
         if name == "unknown":
             return ""
@@ -305,24 +305,19 @@ class RecordingTraceReader:
 
     @property
     def session_id(self) -> str:
-        return str(self.trace.replies.init_fields.get("session_id") or "")
+        return get_text(self.trace.replies.init_fields, "session_id")
 
     @property
     def vendor_version(self) -> str:
         """Return the vendor's version, or "" if unknown. For the real claude, the version is read
         from `init`.
         """
-        is_passthrough = not self.trace.replies.init_fields.get("shim")
-        init_version: Any = ""
-        if is_passthrough:
-            init_version = self.trace.replies.init_fields.get("claude_code_version")
-        if self.answering_vendor_name == self.header.vendor:
-            recorded_version = self.header.vendor_version
-        else:
-            recorded_version = ""
-        if recorded_version:
-            return recorded_version
-        return str(init_version or "")
+        if self.header.vendor_version and self.answering_vendor_name == self.header.vendor:
+            return self.header.vendor_version
+        init_fields = self.trace.replies.init_fields
+        if init_fields.get("shim"):
+            return ""
+        return get_text(init_fields, "claude_code_version")
 
     def format_iso_time(self, time_s: float) -> str | None:
         """Format a time as ISO 8601 in UTC with milliseconds. Return None if the start time of the

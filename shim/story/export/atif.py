@@ -15,6 +15,7 @@ from typing import Any
 from shim import __version__
 from shim.core.api_errors import describe_cause
 from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import none_if_empty
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause
 from shim.story.model import SessionStep, format_content_text
@@ -146,7 +147,7 @@ class _AtifDocument:
             self._has_head = True
             head: dict[str, Any] = {
                 "schema_version": ATIF_VERSION,
-                "session_id": recording.session_id or None,
+                "session_id": none_if_empty(recording.session_id),
             }
             head["agent"] = self._build_agent(
                 recording.answering_vendor_name or "unknown", tools=True

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shim.core.reading.diagnostics import pluralize
+from shim.core.reading.values import as_str
 from shim.core.secrets.redactor import describe_redactions
 from shim.story.events import format_model_name
 from shim.story.export.view_model import SessionExport
@@ -36,11 +37,12 @@ def load_recording(path: str, *, redact: bool) -> LoadedRecording:
     vendor = reader.story.vendor
     if not vendor:
         vendor = header.vendor
+    version = ""
+    if vendor == header.vendor:
+        version = as_str(header.vendor_version)
     source = {
         "vendor": export.format_field_value(vendor),
-        "version": export.format_field_value(
-            (header.vendor_version if vendor == header.vendor else "") or ""
-        ),
+        "version": export.format_field_value(version),
         "started": export.format_field_value(header.started),
         "folder": export.format_field_value(header.cwd),
         "shim": export.format_field_value(header.shim),

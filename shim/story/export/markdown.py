@@ -134,10 +134,9 @@ def _format_text(step: SessionStepView) -> list[str]:
 
 
 def _format_thinking(step: SessionStepView) -> list[str]:
-    duration_s = ((step.until or step.at) - step.at) / 1000
     title = "Thought"
-    if duration_s:
-        title = f"Thought for {format_duration(duration_s)}"
+    if step.until and step.until != step.at:
+        title = f"Thought for {format_duration((step.until - step.at) / 1000)}"
     return _format_details(
         title,
         _quote_lines(sanitize_markdown(step.text.format_text())),

@@ -352,7 +352,9 @@ class OtelSpanBuilder:
     def _find_agent_name(self, agent_id: str) -> str:
         """Return the name of a subagent."""
         agent_call = self._agent_calls.get(agent_id)
-        return (agent_call.agent_name if agent_call is not None else "") or "subagent"
+        if agent_call is None or not agent_call.agent_name:
+            return "subagent"
+        return agent_call.agent_name
 
     def _build_common_attributes(self, operation: str, agent: str) -> dict[str, AttributeValue]:
         recording = self._recording

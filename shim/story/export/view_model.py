@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, as_list
 from shim.core.secrets.redactor import Redactor
 from shim.story.diff import (
     CONTEXT_LINES,
@@ -136,12 +136,8 @@ class SessionStepView:
 
     @property
     def is_truncated(self) -> bool:
-        return bool(
-            self.text.omitted_chars
-            or self.diff.omitted_chars
-            or self.output.omitted_chars
-            or any(value.omitted_chars for _, value in self.fields)
-        )
+        texts = [self.text, self.diff, self.output, *(value for _, value in self.fields)]
+        return any(text.omitted_chars for text in texts)
 
     def truncate_texts(self, max_chars: int) -> None:
         self.text, self.diff, self.output = (
@@ -323,8 +319,8 @@ class SessionExport:
             self._last_text = step.text
         elif step.kind == "result" and step.text == self._last_text:
             step_view.text = EMPTY_TEXT  # the result repeats the agent's last text
-        elif step.kind == "prompt":
-            self.title = self.title or _find_first_line(step_view.text.head)
+        elif step.kind == "prompt" and not self.title:
+            self.title = _find_first_line(step_view.text.head)
         self._shrink_to_fit(step_view)
 
     def _fill_call(
@@ -426,7 +422,7 @@ FIELD_READERS: Mapping[StepKind, Mapping[str, ReadField]] = {
     },
     "result": {
         "failed": lambda step: find_failure_cause(step.facts),
-        "errors": lambda step: "\n".join(map(str, step.facts.get("errors") or ())),
+        "errors": lambda step: "\n".join(map(str, as_list(step.facts.get("errors")))),
         "replies": lambda step: step.replies or None,
         "time": lambda step: format_duration(step.duration_s) if step.duration_s else None,
         "tokens": lambda step: (

@@ -13,7 +13,7 @@ from rich.text import Text
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.values import as_list
+from shim.core.reading.values import as_list, get_text
 from shim.story.diff import list_arguments_fully_shown_in_diff
 from shim.story.edits import find_edit_diff_lines
 from shim.story.events import (
@@ -138,7 +138,7 @@ def _summarize_question(question: FormQuestion) -> str:
 
 def _parse_options(options: Any) -> list[tuple[str, str]]:
     return [
-        (str(option["label"]), str(option.get("description") or ""))
+        (str(option["label"]), get_text(option, "description"))
         for option in as_list(options)[:MAX_OPTIONS]
         if isinstance(option, Mapping) and option.get("label")
     ]
@@ -189,7 +189,7 @@ def _render_arguments(step: SessionStep) -> Iterator[Text]:
         yield head if not more_lines else Text(f"{key}:", style="dim")
         for line in (first, *more_lines) if more_lines else ():
             yield Text(f"  {line}")
-    for sign, text in edit_lines or ():
+    for sign, text in as_list(edit_lines):
         yield Text(
             escape_control_chars(text) if sign == "@" else f"{sign} {escape_control_chars(text)}",
             style=DIFF_STYLES[sign],

@@ -11,7 +11,7 @@ from rich.text import Text
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
-from shim.core.reading.values import as_dict, as_str, list_dicts
+from shim.core.reading.values import as_dict, as_str, get_text, list_dicts
 from shim.story.edits import DiffLine, find_edit_diff_lines
 from shim.story.events import (
     MAIN_ARGUMENTS,
@@ -171,7 +171,8 @@ class TerminalSessionRenderer:
             self._draw_call(step)
 
     def _end_step(self, step: SessionStep) -> None:
-        self._has_output = self._has_output or step.kind in ("text", "thinking", "call")
+        if step.kind in ("text", "thinking", "call"):
+            self._has_output = True
         draw = _DRAW_METHODS.get(step.kind)
         if draw is not None:
             draw(self, step)
@@ -183,7 +184,7 @@ class TerminalSessionRenderer:
         parts = [
             self._story.vendor or "claude",
             format_model_name(fields.get("model")),
-            str(fields.get("cwd") or ""),
+            get_text(fields, "cwd"),
         ]
         if parts[0] == NO_VENDOR:
             return
@@ -211,7 +212,9 @@ class TerminalSessionRenderer:
     def _draw_thinking(self, step: SessionStep) -> None:
         self._separate_from_last("thinking", step)
         lines = [line for line in escape_control_chars(step.text).split("\n") if line.strip()]
-        duration_s = (step.until or step.at) - step.at
+        duration_s = 0.0
+        if step.until:
+            duration_s = step.until - step.at
         details = []
         if duration_s >= 1:
             details = [f"{duration_s:.1f} s"]
@@ -377,9 +380,7 @@ class TerminalSessionRenderer:
         self._last_drawn = "answer", step.number
 
     def _draw_note(self, step: SessionStep) -> None:
-        if step.name == "driver" and not self._is_new_controller(
-            str(step.facts.get("client") or "")
-        ):
+        if step.name == "driver" and not self._is_new_controller(get_text(step.facts, "client")):
             return
         if step.name in _COUNTED_NOTES:
             self._drawn_notes.add(step.name)
@@ -399,7 +400,8 @@ class TerminalSessionRenderer:
         and takes control again, the controller is not new.
         """
         previous = self._last_controller
-        self._last_controller = client or self._last_controller
+        if client:
+            self._last_controller = client
         if not previous:
             return False
         return self._last_controller != previous
