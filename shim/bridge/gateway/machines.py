@@ -17,8 +17,7 @@ from shim.bridge.client import connect_to_session
 from shim.bridge.gateway.hosts import (
     CONTROLLER_NAME,
     WATCHER_NAME,
-    BackgroundSessionManager,
-    NewSessionRequest,
+    LocalBackgroundSessionManager,
     RunningFeed,
     SessionFrameStream,
 )
@@ -70,24 +69,23 @@ class MachineWatcher:
                 time.sleep(interval_s)
 
 
-class AllMachinesSessionManager:
+class AllMachinesSessionManager(LocalBackgroundSessionManager):
     """Manages the sessions of this machine and of other machines. New sessions are started on this
     machine.
     """
 
     def __init__(
         self,
-        local: BackgroundSessionManager,
-        machines: Mapping[str, Machine],
         environment: Mapping[str, str],
+        installed_options: Mapping[str, str],
+        machines: Mapping[str, Machine],
     ) -> None:
-        self._local = local
-        self._environment = environment
+        super().__init__(environment, installed_options)
         self._watchers = [MachineWatcher(machine, environment) for machine in machines.values()]
 
     def list_sessions(self) -> list[dict[str, Any]]:
         """Return the sessions of this machine, and those of the last answer of each other one."""
-        return _merge_sessions(self._local.list_sessions(), self._list_remote_sessions())
+        return _merge_sessions(super().list_sessions(), self._list_remote_sessions())
 
     def find_sessions(self, id_prefix: str) -> list[dict[str, Any]]:
         """Return the sessions whose UUID starts with `id_prefix`."""
@@ -96,19 +94,13 @@ class AllMachinesSessionManager:
             for session in self._list_remote_sessions()
             if session["session"].startswith(id_prefix)
         ]
-        return _merge_sessions(self._local.find_sessions(id_prefix), remote_sessions)
-
-    def list_installed_vendors(self) -> list[str]:
-        return self._local.list_installed_vendors()
-
-    def start_session(self, new_session: NewSessionRequest) -> str:
-        return self._local.start_session(new_session)
+        return _merge_sessions(super().find_sessions(id_prefix), remote_sessions)
 
     def respawn_session(self, session_id: str, prompt: str, prompt_id: str) -> bool:
         """Resume an ended session on its machine."""
         remote_id = self._find_remote_id(session_id)
         if not remote_id:
-            return self._local.respawn_session(session_id, prompt, prompt_id)
+            return super().respawn_session(session_id, prompt, prompt_id)
         args = ["--id", prompt_id] if prompt_id else []
         status = run_session_command(
             remote_id,
@@ -127,7 +119,7 @@ class AllMachinesSessionManager:
         """
         if self._find_remote_id(session_id):
             return False
-        return self._local.has_accepted_prompt(session_id, prompt_id)
+        return super().has_accepted_prompt(session_id, prompt_id)
 
     def is_cursor_at_log_end(self, session_id: str, cursor: LogCursor) -> bool:
         """Return whether nothing follows the cursor. Of another machine's session this is not
@@ -135,7 +127,7 @@ class AllMachinesSessionManager:
         """
         if self._find_remote_id(session_id):
             return False
-        return self._local.is_cursor_at_log_end(session_id, cursor)
+        return super().is_cursor_at_log_end(session_id, cursor)
 
     @asynccontextmanager
     async def connect_to_session(
@@ -150,7 +142,7 @@ class AllMachinesSessionManager:
         """Connect to a session on its machine."""
         remote_id = await anyio.to_thread.run_sync(self._find_remote_id, session_id)
         if not remote_id:
-            async with self._local.connect_to_session(
+            async with super().connect_to_session(
                 session_id,
                 as_controller=as_controller,
                 after=after,
@@ -175,7 +167,7 @@ class AllMachinesSessionManager:
 
     def _find_remote_id(self, session_id: str) -> str:
         """Return MACHINE:UUID for a session of another machine, or "" for one of this machine."""
-        if self._local.find_sessions(session_id):
+        if super().find_sessions(session_id):
             return ""
         for session in self._list_remote_sessions():
             if session["session"] == session_id:

@@ -75,7 +75,7 @@ def serve_gateway(
             hint=build_install_hint(),
         )
     from shim.bridge.gateway import server
-    from shim.bridge.gateway.hosts import BackgroundSessionManager, LocalBackgroundSessionManager
+    from shim.bridge.gateway.hosts import LocalBackgroundSessionManager
     from shim.process.install import load_installed_dropin_options
     from shim.state.machines import load_machines
 
@@ -83,13 +83,12 @@ def serve_gateway(
     endpoint = server.GatewayEndpoint(
         host, port, behind_proxy, tuple(as_list(name)), tls_cert, tls_key
     )
-    hosts: BackgroundSessionManager = LocalBackgroundSessionManager(
-        os.environ, load_installed_dropin_options()
-    )
+    installed_options = load_installed_dropin_options()
+    hosts = LocalBackgroundSessionManager(os.environ, installed_options)
     if machines := load_machines(os.environ):
         from shim.bridge.gateway.machines import AllMachinesSessionManager
 
-        hosts = AllMachinesSessionManager(hosts, machines, os.environ)
+        hosts = AllMachinesSessionManager(os.environ, installed_options, machines)
     server.run_gateway_server(
         endpoint,
         hosts,

@@ -8,6 +8,7 @@ from box import PATIENCE
 from gateway_harness import SESSION, StandIn, StandIns
 
 from shim.bridge.gateway import machines
+from shim.bridge.gateway.hosts import LocalBackgroundSessionManager
 from shim.bridge.gateway.machines import AllMachinesSessionManager
 from shim.bridge.registry import SessionRecord
 from shim.bridge.remote import MachineListing
@@ -48,7 +49,13 @@ def manager(monkeypatch):
     monkeypatch.setattr(machines, "IDLE_TIMEOUT_S", 0.0)
     monkeypatch.setattr(machines, "REFRESH_INTERVAL_S", 0.01)
     monkeypatch.setattr(Lister, "may_answer", threading.Event())
-    yield AllMachinesSessionManager(StandIns(StandIn()), {"build": BUILD}, {})
+    stand_ins = StandIns(StandIn())
+    for name in ("list_sessions", "find_sessions", "respawn_session"):
+        method = getattr(stand_ins, name)
+        monkeypatch.setattr(
+            LocalBackgroundSessionManager, name, lambda self, *args, run=method: run(*args)
+        )
+    yield AllMachinesSessionManager({}, {}, {"build": BUILD})
     Lister.may_answer.set()
 
 
