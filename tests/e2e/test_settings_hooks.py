@@ -341,3 +341,23 @@ def test_interrupt_ends_a_hook_before_the_message(
     process.finish()
     assert frontend.wait_for_end("sleep 4712")
     assert not [request for request in model.requests if request.offered]
+
+
+@full
+@in_conversations
+def test_hook_before_a_call_adds_context_or_ends_the_turn(
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
+) -> None:
+    if vendor is CODEX:
+        pytest.skip("codex runs these hooks in the shim's hook, which only decides about the call")
+    output = json.dumps(build_context("PreToolUse", "it rains") | {"systemMessage": "watch out"})
+    settings(frontend, vendor, build_hook_settings(f"echo '{output}'", "Bash"))
+    frontend.extra_args = BYPASS
+    run = converse(frontend, "[[shell]] touch first", "[[text]] next")
+    assert count_in_last_request(model, "PreToolUse:Bash hook additional context: it rains") == 1
+    (notice,) = [line for line in run.lines if line.get("subtype") == "informational"]
+    assert notice["content"] == "PreToolUse:Bash says: watch out"
+    settings(frontend, vendor, build_hook_settings("""echo '{"continue":false}'""", "Bash"))
+    run = frontend.run_messages("[[shell]] touch made")
+    assert run.result["terminal_reason"] == "hook_stopped"
+    assert (frontend.folder / "made").exists()

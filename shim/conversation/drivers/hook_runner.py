@@ -5,7 +5,7 @@ its own process group. `event_hook_runner` runs the hooks for other events.
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -42,9 +42,12 @@ async def run_hooks(
     tool_input: Mapping[str, Any],
     context: HookContext,
     environment: Mapping[str, str],
+    report_result: Callable[[SettingsHook, HookCommandResult], None] | None = None,
 ) -> HookDecision:
     """Run all hooks for a tool call, which is given with Claude's names. Return the combined
     decision, which is undecided if no hook applies.
+
+    `report_result` receives the result of each hook.
     """
     hooks = select_hooks(policy.hooks, tool, tool_input, policy.workspace)
     cwd = policy.workspace.cwd
@@ -63,6 +66,8 @@ async def run_hooks(
                 hook, hook_exit, tool, tool_input, policy.workspace
             )
         decisions.append(hook_decision)
+        if report_result is not None:
+            report_result(hook, hook_exit)
 
     async with anyio.create_task_group() as tasks:
         for hook in hooks:

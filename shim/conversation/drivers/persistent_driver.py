@@ -6,6 +6,7 @@ Messages and permission decisions are written to the child's stdin.
 import contextlib
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -516,7 +517,11 @@ class PersistentDriver(ChildDriver):
         with anyio.CancelScope() as scope:
             self._wait_scopes[WAIT_FOR_HOOKS, request.request_id] = scope
             hook_decision = await run_hooks(
-                launcher.policy, *hook_call, hook_context, launcher.child_environment
+                launcher.policy,
+                *hook_call,
+                hook_context,
+                launcher.child_environment,
+                partial(self._control_session.accept_call_hook_result, request),
             )
         if scope.cancelled_caught:
             return

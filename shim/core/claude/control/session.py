@@ -72,6 +72,7 @@ from shim.core.claude.permissions import (
 )
 from shim.core.claude.session_state import SessionState
 from shim.core.policy.policy import Workspace
+from shim.core.policy.settings import PRE_TOOL_EVENT
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
@@ -82,6 +83,7 @@ from shim.core.reading.values import as_dict
 if TYPE_CHECKING:
     from shim.core.claude.hooks.commands import HookCommandResult
     from shim.core.claude.hooks.event_commands import HookCommandCall
+    from shim.core.policy.settings_hooks import SettingsHook
 
 CALL_TOO_LARGE_TEXT = "The tool call is too large for a permission prompt ({size} bytes)."
 MAX_MESSAGE_IDS = 10_000  # more are not needed, because a client repeats only recent messages
@@ -756,7 +758,10 @@ class ControlSession(ControlOutputWriter):
     @property
     def has_hooks(self) -> bool:
         """Whether the frontend or Claude's settings files have hooks."""
-        return bool(self.session_state.hooks or self.session_state.options.event_hooks)
+        state = self.session_state
+        if state.policy is not None and state.policy.hooks:
+            return True
+        return bool(state.hooks or state.options.event_hooks)
 
     @property
     def is_awaiting_prompt_hooks(self) -> bool:
@@ -872,6 +877,18 @@ class ControlSession(ControlOutputWriter):
         if feedback.stops_turn and event.name == RESULT_EVENT:
             return [TurnStoppedByHook()]
         return []
+
+    def accept_call_hook_result(
+        self, request: PermissionRequest, hook: "SettingsHook", result: "HookCommandResult"
+    ) -> None:
+        """Store the texts that a hook command before a tool call has for the model and the user."""
+        from shim.core.claude.hooks.commands import parse_hook_stdout
+
+        event = HookEvent(PRE_TOOL_EVENT, request.call_id, request.tool, request.tool_input)
+        output = parse_hook_stdout(result.stdout, event.name)
+        self._store_hook_feedback(
+            event, parse_hook_feedback(event, output, hook.format_command_line())
+        )
 
     def apply_hook_decision(
         self, request: PermissionRequest, decision: HookDecision
