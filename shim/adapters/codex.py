@@ -65,14 +65,16 @@ class CodexTranslator(ProfileTranslator):
         item = event.get("item")
         kind = event.get("type")
         item_type = as_dict(item).get("type")
-        is_repeated = isinstance(item, dict) and self._is_repeated(item, str(kind))
-        if isinstance(item, dict) and item_type == "todo_list" and not is_repeated:
-            self._write_todo_list(event, item)
-            return True
-        if isinstance(item, dict) and item_type == "collab_tool_call" and not is_repeated:
-            states = describe_agent_states(item.get("agents_states"))
-            self.handlers[event["type"]]({**event, "item": {**item, "agents_states": states}})
-            return True
+        is_repeated = False
+        if isinstance(item, dict):
+            is_repeated = self._is_repeated(item, str(kind))
+            if item_type == "todo_list" and not is_repeated:
+                self._write_todo_list(event, item)
+                return True
+            if item_type == "collab_tool_call" and not is_repeated:
+                states = describe_agent_states(item.get("agents_states"))
+                self.handlers[event["type"]]({**event, "item": {**item, "agents_states": states}})
+                return True
         data_dir = self.turn.config.data_dir
         if data_dir is None:
             if is_repeated:

@@ -15,7 +15,7 @@ from typing import IO
 
 from shim.core.errors import SystemResourceError
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.state.config import get_state_dir
+from shim.state.config import get_home_dir, get_state_dir
 from shim.state.files import ensure_private_dir, is_private_dir, replace_file, write_all
 from shim.state.machines import Machine
 
@@ -176,9 +176,8 @@ def _write_config(environment: Mapping[str, str]) -> str:
     """
     folder = os.path.join(get_state_dir(environment), "machines")
     path = os.path.join(folder, CONFIG_FILE)
-    home = environment.get("HOME") or os.path.expanduser("~")
     text = CONFIG_TEXT.format(
-        user_config=f'"{home}/.ssh/config"',
+        user_config=f'"{get_home_dir(environment)}/.ssh/config"',
         CONNECT_TIMEOUT_S=CONNECT_TIMEOUT_S,
         ALIVE_INTERVAL_S=ALIVE_INTERVAL_S,
         ALIVE_COUNT=ALIVE_COUNT,

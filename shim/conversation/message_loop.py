@@ -72,11 +72,12 @@ class MessageLoop(ConversationLoop):
         super().__init__(output, recorder)
         self._driver = driver
         self._control = control
-        self._session_lines = control or states
         self._source = source
+        self._session_lines: ControlSession | SessionStateReporter | None = states
         if control is None:
             self._messages = deque[UserMessage]()
         else:
+            self._session_lines = control
             self._messages = control.queued_messages
         if first_message is not None:
             self._messages.append(first_message)

@@ -59,7 +59,7 @@ class ConversationPlanInput(NamedTuple):
     stdin_input: StdinInput | None = None
     # The child starts relays to the shim, which exist only in the message loop.
     needs_relays: bool = False
-    # Hooks in Claude's settings files run at other events than tool calls.
+    # Whether hooks in Claude's settings files run for events other than tool calls.
     has_event_hooks: bool = False
 
 

@@ -366,12 +366,12 @@ class ConversationStartup(NamedTuple):
         return plan, launcher
 
     def _has_event_hooks(self, adapter: "Adapter") -> bool:
-        """Return whether hooks in Claude's settings files run at other events than tool calls. A
-        real claude runs its hooks itself.
+        """Return whether the shim runs hooks in Claude's settings files for events other than tool
+        calls. A real claude runs its hooks itself.
         """
-        return (
-            bool(self.claude_settings.event_hooks) and not adapter.policy_support.has_native_rules
-        )
+        if adapter.policy_support.has_native_rules:
+            return False
+        return bool(self.claude_settings.event_hooks)
 
     def _get_vendor_environment(self) -> Mapping[str, str]:
         """Return the environment variables for the first vendor."""

@@ -13,12 +13,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, UnsupportedPermissionModeError, VendorError
-from shim.state.config import VendorSettings, get_shim_settings_path
+from shim.state.config import VendorSettings, get_home_dir, get_shim_settings_path
 
 # The marker in the second line of every drop-in that `shim install` writes.
 DROP_IN_MARKER = b"claude-shim drop-in"
 BACKUP_SUFFIX = ".before-shim"
 MAX_SETTINGS_BYTES = 1_000_000  # a vendor's settings file is searched up to this size
+
+
+def runs_bundled_program(adapter: Adapter, environment: Mapping[str, str]) -> bool:
+    """Return whether the vendor's program is a module of the shim. SHIM_BIN replaces this program,
+    except for a replay.
+    """
+    if not adapter.cli.bundled_module:
+        return False
+    return bool(adapter.cli.replayed_vendor) or not environment.get("SHIM_BIN")
 
 
 def find_program(
@@ -56,7 +65,7 @@ def find_program(
 
 def _resolve_program(program: str, environment: Mapping[str, str], cwd: str) -> str | None:
     if program.startswith("~/"):
-        program = os.path.join(environment.get("HOME") or os.path.expanduser("~"), program[2:])
+        program = os.path.join(get_home_dir(environment), program[2:])
     if os.path.isabs(program):
         if os.path.isfile(program):
             return program
@@ -111,7 +120,7 @@ def list_ignored_path_entries(environment: Mapping[str, str], cwd: str) -> list[
 
 def _check_path_entries(environment: Mapping[str, str], cwd: str) -> Iterator[tuple[str, str]]:
     working_dir = os.path.realpath(cwd)
-    home_dir = os.path.realpath(environment.get("HOME") or os.path.expanduser("~"))
+    home_dir = os.path.realpath(get_home_dir(environment))
     excludes_working_dir = not _is_inside(home_dir, working_dir)
     for directory in environment.get("PATH", os.defpath).split(os.pathsep):
         if not os.path.isabs(directory):

@@ -18,7 +18,7 @@ from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.errors import ShimError
 from shim.process.environment import build_child_environment
-from shim.process.find_program import find_program, resolve_command_prefix
+from shim.process.find_program import find_program, resolve_command_prefix, runs_bundled_program
 from shim.state.config import VendorSettings, get_state_dir
 from shim.state.files import read_state_file, remove_file, write_state_file
 from shim.state.stored_versions import store_vendor_version
@@ -286,9 +286,7 @@ def find_cached_version(
     """Return the cached version of the program that a turn would start, or None. The program is not
     started, and no error is raised.
     """
-    if adapter.cli.bundled_module and (
-        adapter.cli.replayed_vendor or not environment.get("SHIM_BIN")
-    ):
+    if runs_bundled_program(adapter, environment):
         return None
     try:
         return create_program_probe(adapter, settings, environment, cwd).find_cached_version(
@@ -305,7 +303,7 @@ def find_unsupported_argument(
     mention, or "".
     """
     args = adapter.cli.two_way_help_texts
-    if not args or (adapter.cli.bundled_module and not environment.get("SHIM_BIN")):
+    if not args or runs_bundled_program(adapter, environment):
         return ""
     try:
         probe = create_program_probe(adapter, settings, environment, cwd, cache_only=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from itertools import islice
 
 from shim.core.adapter.adapter import Adapter
+from shim.state.config import get_home_dir
 from shim.state.files import open_regular_file
 
 MAX_ENTRIES = 10_000  # folder entries that are searched; no day has as many sessions
@@ -34,11 +35,10 @@ class VendorDataDir:
 
     def __init__(self, variable: str, folder: str, environment: Mapping[str, str]) -> None:
         configured_path = environment.get(variable, "")
-        user_home = environment.get("HOME")
-        if not user_home:
-            user_home = os.path.expanduser("~")
         self._root = os.path.realpath(
-            configured_path if os.path.isabs(configured_path) else os.path.join(user_home, folder)
+            configured_path
+            if os.path.isabs(configured_path)
+            else os.path.join(get_home_dir(environment), folder)
         )
 
     def find_file(self, folder: str, suffix: str) -> str | None:

@@ -21,6 +21,7 @@ from shim.recording.recorded_run import (
     parse_user_message_text,
 )
 from shim.recording.replay_request import ReplayRequest, format_replay_args
+from shim.state.config import get_home_dir
 
 MAX_CASTS = 10_000  # recordings in a folder
 MAX_LISTED_PROMPTS = 5  # recorded prompts in an error message
@@ -285,10 +286,9 @@ def _resolve_files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple
     """
     if not path or "\0" in path:
         raise FrontendError("replay: requires the path of a recording", hint=PATH_HINT)
-    home = environment.get("HOME")
-    if not home:
-        home = os.path.expanduser("~")
-    full_path = os.path.join(cwd, os.path.join(home, path[2:]) if path.startswith("~/") else path)
+    full_path = os.path.join(cwd, path)
+    if path.startswith("~/"):
+        full_path = os.path.join(cwd, get_home_dir(environment), path[2:])
     display_path = escape_control_chars(full_path)
     try:
         mode = os.stat(full_path).st_mode

@@ -297,7 +297,7 @@ class ChildDriver:
         await self._output.write_lines(self._withdraw_prompts() + lines)
 
     async def _call_last_hooks(self, control: "ControlSession", command: RunHooksCommand) -> bytes:
-        """Call the Stop hooks of a turn that they cannot continue. Return the lines for the
+        """Call the Stop hooks of a turn that the hooks cannot continue. Return the lines for the
         frontend.
         """
         if self._runs_stop_hooks_at_end:

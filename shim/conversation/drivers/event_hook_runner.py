@@ -82,7 +82,7 @@ class EventHookRunner:
         try:
             await self._output.write_lines(self._control.take_output())
         except FrontendDisconnectedError:
-            pass  # the loop detects the disconnect, too
+            pass  # the loop also detects the disconnect
 
 
 def _describe_failure(result: HookCommandResult) -> str:

@@ -48,6 +48,7 @@ from shim.process.find_program import (
     explain_possible_policy_bypass,
     find_program,
     resolve_command_prefix,
+    runs_bundled_program,
 )
 from shim.process.spawn import ChildSpawnResult, spawn_child
 from shim.process.version_check import check_installed_version
@@ -95,9 +96,7 @@ class VendorProgram:
             self.command_prefix = resolve_command_prefix(
                 context.vendor_settings.launcher, context.environment, context.cwd
             )
-            if context.adapter.cli.bundled_module and (
-                context.adapter.cli.replayed_vendor or not context.environment.get("SHIM_BIN")
-            ):
+            if runs_bundled_program(context.adapter, context.environment):
                 self._program_argv = [
                     sys.executable,
                     "-I",
@@ -139,16 +138,16 @@ class VendorProgram:
     def check_version(self) -> VersionCheck:
         """Check whether the guarantees of the vendor's profile hold for the installed version."""
         context = self._context
-        vendor_settings = context.vendor_settings
-        adapter = context.adapter
         command = [*self.command_prefix, self._program_argv[0]]
+        is_trusted = context.vendor_settings.trust_version
+        if runs_bundled_program(context.adapter, context.environment):
+            is_trusted = True
         return check_installed_version(
-            adapter,
+            context.adapter,
             command,
             context.environment,
             self._environment,
-            is_trusted=vendor_settings.trust_version
-            or (bool(adapter.cli.bundled_module) and not context.environment.get("SHIM_BIN")),
+            is_trusted=is_trusted,
             cache_only=self._uses_remembered_help,
         )
 
@@ -780,6 +779,9 @@ def build_vendor_capabilities(
     display_name = name
     if not display_name:
         display_name = adapter.display_name
+    applies_rules = adapter.policy_support.has_native_rules
+    if adapter.cli.replayed_vendor:
+        applies_rules = True
     return VendorCapabilities(
         display_name,
         tuple(adapter.modes),
@@ -787,12 +789,11 @@ def build_vendor_capabilities(
         asks_in_bypass_mode=persistent and bool(adapter.list_prompted_tools(bypass_request)),
         never_asks=adapter.unattended,
         accepts_effort=adapter.abilities.accepts_effort,
-        asks_for_all=bool(adapter.cli.replayed_vendor) or adapter.policy_support.has_native_rules,
+        asks_for_all=applies_rules,
         accepts_mcp_servers=adapter.abilities.accepts_mcp_servers,
         has_auto_mode=adapter.abilities.has_auto_mode and "auto" in adapter.modes,
         agents_error=_explain_missing_agents(adapter),
-        runs_settings_hooks=adapter.policy_support.has_native_rules
-        or bool(adapter.cli.replayed_vendor),
+        runs_settings_hooks=applies_rules,
     )
 
 

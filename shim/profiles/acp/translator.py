@@ -214,14 +214,11 @@ class AcpTranslator(RpcTranslator):
         """Translate an event from a repaired line. Requests and messages for other sessions are not
         trusted, because the line may be forged.
         """
-        params = event.get("params")
-        is_own_session = (
-            isinstance(params, dict) and params.get("sessionId") == self.session.session_id
-        )
+        session_id = as_dict(event.get("params")).get("sessionId")
         if (
             self.session.is_initialized
             and "method" in event
-            and ("id" in event or not is_own_session)
+            and ("id" in event or session_id != self.session.session_id)
         ):
             self.diagnostics.record("doubtful_event")
             if "id" in event:  # without an answer, the agent would wait forever

@@ -141,8 +141,9 @@ ACP_KEYS = {
     ),
     "replaces_servers": ConfigKey(
         ConfigNode.read_bool,
-        "a server of the session replaces the agent's own server with the same name. So the shim "
-        "enforces rules about servers in the frontend's process, even if the agent does not ask",
+        "a server of the session replaces the agent's own server with the same name. The shim "
+        "can then enforce rules about servers in the frontend's process, even if the agent does not "
+        "ask",
     ),
     "asks": ConfigKey(
         ConfigNode.read_text_list,

@@ -164,10 +164,13 @@ def build_adapter(
         from shim.profiles.compile.stream import ParsedStreamRules
         from shim.profiles.profile import build_translator_class
 
+        adapter_class = None
+        if load_translator_class is not None:
+            adapter_class = load_translator_class()
         return build_translator_class(
             node,
             ParsedStreamRules(node, tool_table, trace),
-            load_translator_class and load_translator_class(),
+            adapter_class,
             (lambda: adapter.build_two_way().translator_class) if acp_node.value else None,
         )
 
