@@ -93,6 +93,15 @@ def list_nested_blocks(conversation: FrontendConversation) -> list[tuple[str, st
     return [block for block in nested if block[0] != "text"]
 
 
+def list_agent_results(conversation: FrontendConversation) -> list[Line]:
+    results = [line.get("tool_use_result") for line in conversation.lines]
+    return [result for result in results if isinstance(result, dict) and "agentId" in result]
+
+
+def home_folder(frontend: DropInFrontend) -> Path:
+    return Path(frontend.environment["HOME"])
+
+
 def find_init(conversation: FrontendConversation) -> Line:
     (init,) = (line for line in conversation.lines if line.get("subtype") == "init")
     return init
@@ -118,6 +127,11 @@ def test_agent_asks_the_frontend_before_it_runs_a_command(
         conversation.answer(question, allow=allow)
         assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
     finish(conversation)
+    for result in list_agent_results(conversation):
+        assert (result["status"], result["agentType"]) == ("completed", "helper")
+        assert result["totalToolUseCount"] == 1 and result["content"][0]["text"]
+        assert list(home_folder(frontend).rglob(f"subagents/agent-{result['agentId']}.jsonl"))
+    assert len(list_agent_results(conversation)) == 2
     assert list_created_files(frontend) == {".claude", "True"}
     init = next(line for line in conversation.lines if line.get("subtype") == "init")
     assert {"file-agent", "helper", "reader"} <= set(init["agents"])

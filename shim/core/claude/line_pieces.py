@@ -189,13 +189,14 @@ def _encode_edit_result(tool_input: ToolInput, content: str, content_json: bytes
     return TOOL_USE_RESULT_MEMBER, dump_json(fields), b""
 
 
-def encode_mcp_tool_result(content_json: bytes, max_bytes: int) -> tuple[bytes, bytes]:
-    """Encode `tool_use_result` for a call of an MCP tool: the blocks of the result. `max_bytes` is the
-    maximum length of the line, which has the blocks twice. Large images are written only once.
+def encode_repeated_result(result_json: bytes, max_bytes: int) -> tuple[bytes, bytes]:
+    """Encode `tool_use_result` for a call of an MCP tool or of a tool that runs a subagent. `max_bytes`
+    is the maximum length of the line, which has the content twice. Large images and texts are written
+    only once.
     """
-    if len(content_json) > max_bytes // 4:
+    if len(result_json) > max_bytes // 4:
         return b"", b""
-    return TOOL_USE_RESULT_MEMBER, content_json
+    return TOOL_USE_RESULT_MEMBER, result_json
 
 
 # Functions that encode `tool_use_result` for a successful call, by tool. A function receives the

@@ -40,8 +40,20 @@ class LoggedSubagent:
     def __init__(self, agent_id: str, metadata: dict[str, Any], prompt: str) -> None:
         self.agent_id = agent_id
         self.metadata = metadata
-        self.prompt = prompt  # the prompt, until it is written
+        self.prompt = prompt
         self.has_started = False
+        self.call_count = 0  # the tool calls that the vendor has reported
+
+    def build_result(self, content: object) -> Message:
+        """Return `tool_use_result` for the tool call that ran the subagent."""
+        return {
+            "status": "completed",
+            "prompt": self.prompt,
+            "agentId": self.agent_id,
+            "agentType": self.metadata["agentType"],
+            "content": [{"type": "text", "text": _join_text(content)}],
+            "totalToolUseCount": self.call_count,
+        }
 
 
 class SubagentLog:
@@ -102,21 +114,25 @@ class SubagentLog:
             self._start_transcript(agent, role, message)
         self._changes.append(SubagentChange(agent.agent_id, SubagentEntry(role, message, uuid)))
         for block in message["content"]:
-            if block["type"] == "tool_use" and block["name"] in AGENT_TOOLS:
-                self.start_agent(block["id"], block["input"], call_id)
+            if block["type"] == "tool_use":
+                agent.call_count += 1
+                if block["name"] in AGENT_TOOLS:
+                    self.start_agent(block["id"], block["input"], call_id)
             elif block["type"] == "tool_result":
                 is_error = bool(block["is_error"])
                 self.end_agent(block["tool_use_id"], block["content"], is_error=is_error)
 
-    def end_agent(self, call_id: str, content: object, *, is_error: bool) -> None:
-        """Record the result of a tool call that runs a subagent."""
+    def end_agent(self, call_id: str, content: object, *, is_error: bool) -> Message | None:
+        """Record the result of a tool call that runs a subagent. Return `tool_use_result` for it, or
+        None if the subagent has no transcript.
+        """
         agent = self._agents.get(call_id)
         if agent is None:
-            return
+            return None
         if not agent.has_started:
             text = _join_text(content)
             if not text or not agent.prompt or is_error:
-                return
+                return None
             self._start_transcript(agent)
             message = _build_report(text)
             self._changes.append(
@@ -124,6 +140,7 @@ class SubagentLog:
             )
         metadata = {**agent.metadata, "finished": True}
         self._changes.append(SubagentChange(agent.agent_id, metadata=metadata))
+        return agent.build_result(content)
 
     def _start_transcript(
         self, agent: LoggedSubagent, role: str = "", message: Message | None = None

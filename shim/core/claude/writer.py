@@ -35,8 +35,8 @@ from shim.core.claude.line_pieces import (
     LineBuffer,
     encode_block_start_delta_and_stop,
     encode_failed_tool_result,
-    encode_mcp_tool_result,
     encode_name_as_json,
+    encode_repeated_result,
     generate_line_uuid_suffixes,
     generate_message_ids,
 )  # fmt: skip
@@ -459,8 +459,9 @@ class StreamJsonWriter(OutputWriter):
         """Write a tool call's result as a user line (contract S7). `call_id`, `name` and
         `tool_input` describe the tool call.
         """
+        agent_result = None
         if name in AGENT_TOOLS and self.subagent_log is not None:
-            self.subagent_log.end_agent(call_id, content, is_error=is_error)
+            agent_result = self.subagent_log.end_agent(call_id, content, is_error=is_error)
         content_json = dump_json(content)
         last_call_id, id_json = self._last_call
         if call_id is not last_call_id:
@@ -475,7 +476,9 @@ class StreamJsonWriter(OutputWriter):
         elif name in RESULT_ENCODERS and content.__class__ is str:
             key, value, value_end = RESULT_ENCODERS[name](tool_input, content, content_json)
         elif content.__class__ is list and name.startswith(MCP_PREFIX):
-            key, value = encode_mcp_tool_result(content_json, self.max_bytes)
+            key, value = encode_repeated_result(content_json, self.max_bytes)
+        elif agent_result is not None:
+            key, value = encode_repeated_result(dump_json(agent_result), self.max_bytes)
         pieces = (
             TOOL_RESULT_START,
             id_json,

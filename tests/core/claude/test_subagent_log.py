@@ -43,6 +43,28 @@ def test_reported_messages_follow_the_metadata():
     assert summarize(log) == []
 
 
+def test_result_names_the_transcript_and_counts_the_calls():
+    log = SubagentLog(PREFIX)
+    log.start_agent("call", INPUT)
+    read = {"type": "tool_use", "id": "t", "name": "Read", "input": {}}
+    log.add_message("call", "assistant", build_reply(read), "u1")
+    assert log.end_agent("call", "Hi.", is_error=False) == {
+        "status": "completed",
+        "prompt": "say hi",
+        "agentId": "a9999999900000001",
+        "agentType": "greeter",
+        "content": [{"type": "text", "text": "Hi."}],
+        "totalToolUseCount": 1,
+    }
+
+
+def test_failed_agent_without_messages_has_no_result():
+    log = SubagentLog(PREFIX)
+    log.start_agent("call", INPUT)
+    assert log.end_agent("call", "not started", is_error=True) is None
+    assert log.end_agent("unknown", "Hi.", is_error=False) is None
+
+
 def test_metadata_names_the_call_and_the_agent():
     log = SubagentLog(PREFIX)
     log.start_agent("call", INPUT)
