@@ -30,7 +30,7 @@ from shim.core.bridge.relay import (
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import LineSplitter
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import as_dict, as_list, canonicalize_uuid, split_machine
+from shim.core.reading.values import as_dict, as_list, canonicalize_uuid, get_text, split_machine
 from shim.io.stderr import warn
 from shim.state.config import get_state_dir
 from shim.state.files import read_state_file, write_state_file
@@ -51,12 +51,14 @@ class MachineListing(NamedTuple):
                    now; the sessions are those of that time. 0 if it has never answered. None if it
                    answers
     problem        why the machine does not answer, or ""
+    version        the version of the shim on the machine, or "" if it does not answer
     """
 
     machine: Machine
     sessions: Sequence[SessionRecord]
     away_since_ms: int | None = None
     problem: str = ""
+    version: str = ""
 
 
 def list_other_machines(
@@ -126,7 +128,7 @@ class SessionLister:
     def list_sessions(self, *, includes_ended: bool) -> MachineListing:
         """Return the machine's sessions, or those of its last answer if it does not answer."""
         try:
-            fields = self._request_sessions(includes_ended=includes_ended)
+            answer = self._request_sessions(includes_ended=includes_ended)
         except MachineUnavailableError as error:
             self.close()
             last_listing = _load_last_listing(self._machine, self._environment)
@@ -134,10 +136,11 @@ class SessionLister:
                 session for session in last_listing.sessions if session.is_running or includes_ended
             ]
             return last_listing._replace(sessions=sessions, problem=error.reason)
-        _store_listing(self._machine, self._environment, fields)
-        return MachineListing(self._machine, _parse_sessions(self._machine, fields))
+        sessions = _parse_sessions(self._machine, as_list(answer.get("sessions")))
+        _store_listing(self._machine, self._environment, as_list(answer.get("sessions")))
+        return MachineListing(self._machine, sessions, version=get_text(answer, "version"))
 
-    def _request_sessions(self, *, includes_ended: bool) -> Sequence[Any]:
+    def _request_sessions(self, *, includes_ended: bool) -> Mapping[str, Any]:
         """Return the machine's answer. Raise MachineUnavailableError if there is none within
         LIST_TIMEOUT_S.
         """
@@ -158,24 +161,24 @@ class SessionLister:
             except OSError:
                 chunk = b""
             for line in splitter.feed(chunk):
-                if (sessions := self._parse_answer(line)) is not None:
-                    return sessions
+                if answer := self._parse_answer(line):
+                    return answer
             if not chunk:
                 reason = relay.explain_end() or "its relay ended without an answer"
                 raise MachineUnavailableError(self._machine, reason)
         raise MachineUnavailableError(self._machine, f"no answer within {LIST_TIMEOUT_S:g} s")
 
-    def _parse_answer(self, line: bytes) -> Sequence[Any] | None:
-        """Return the sessions in a line of the relay. Return None for a line that the start files of
-        the remote shell print. Raise MachineUnavailableError if the relay refuses the request.
+    def _parse_answer(self, line: bytes) -> Mapping[str, Any]:
+        """Return the answer in a line of the relay. Return {} for a line that the start files of the
+        remote shell print. Raise MachineUnavailableError if the relay refuses the request.
         """
         try:
             frame = parse_frame(line)
         except FrameError:
-            return None
+            return {}
         if frame["kind"] != "sessions":
-            raise MachineUnavailableError(self._machine, str(frame.get("reason")))
-        return as_list(frame.get("sessions"))
+            raise MachineUnavailableError(self._machine, get_text(frame, "reason"))
+        return frame
 
 
 def _parse_sessions(machine: Machine, sessions: Sequence[Any]) -> list[SessionRecord]:

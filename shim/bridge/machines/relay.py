@@ -7,10 +7,12 @@ The relay trusts its stdin: whoever can log in as the user can do everything tha
 import os
 import sys
 from contextlib import suppress
+from select import select
 from socket import SHUT_WR, socket
 from threading import Thread
 from typing import Any, NoReturn
 
+from shim import __version__
 from shim.bridge import registry, sockets
 from shim.bridge.ended_session import iterate_ended_session_frames, open_ended_log
 from shim.bridge.registry import SessionRecord
@@ -27,6 +29,8 @@ from shim.process.install import load_installed_dropin_options
 from shim.state.files import write_all
 
 CHUNK_BYTES = 64 * 1024
+# SSH notices a lost connection only when it has something to send.
+KEEPALIVE_INTERVAL_S = 30.0
 # The number of ended sessions in an answer. Older ones are found on their own machine.
 MAX_ENDED_SESSIONS = 500
 
@@ -41,7 +45,7 @@ def run_relay() -> int:
             if request.kind == "command":
                 _become_command(request)
             sessions = _list_sessions(includes_ended=request.includes_ended)
-            write_all(1, encode_frame("sessions", sessions=sessions))
+            write_all(1, encode_frame("sessions", version=__version__, sessions=sessions))
     except (FrameError, ShimError, ValueError) as error:
         write_all(1, encode_frame("bye", reason=str(error)))
         return 1
@@ -99,8 +103,7 @@ def _relay_host_frames(session_id: str) -> int:
     with host_socket:
         # A thread of its own, so that neither direction can block the other one.
         Thread(target=_copy_stdin, args=(host_socket,), daemon=True).start()
-        while chunk := _receive(host_socket):
-            write_all(1, chunk)
+        _copy_to_stdout(host_socket)
     return 0
 
 
@@ -127,6 +130,23 @@ def _copy_stdin(host_socket: socket) -> None:
         while chunk := os.read(0, CHUNK_BYTES):
             host_socket.sendall(chunk)
         host_socket.shutdown(SHUT_WR)
+
+
+def _copy_to_stdout(host_socket: socket) -> None:
+    """Write the host's frames to stdout until the host closes the connection. While the host is
+    silent, write empty lines, which clients ignore. Without them, a client that has vanished would
+    only be noticed when the session continues.
+    """
+    is_line_complete = True
+    while True:
+        if select([host_socket], [], [], KEEPALIVE_INTERVAL_S)[0]:
+            chunk = _receive(host_socket)
+            if not chunk:
+                return
+            write_all(1, chunk)
+            is_line_complete = chunk.endswith(b"\n")
+        elif is_line_complete:
+            write_all(1, b"\n")
 
 
 def _receive(host_socket: socket) -> bytes:

@@ -12,6 +12,7 @@ from shim.bridge import registry
 from shim.bridge.client import connect_to_session_blocking
 from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.bridge.registry import SessionRecord
+from shim.bridge.remote import iterate_machine_listings
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding
 from shim.commands.sessions.serve import REQUIRED_PACKAGES
 from shim.conversation.drivers.dry_launcher import DryRunLauncher
@@ -32,6 +33,7 @@ from shim.process.installation import build_install_hint, find_checkout
 from shim.recording.open_recorder import explain_unrecordable_path
 from shim.state.config import ShimSettings, get_state_dir, load_shim_settings
 from shim.state.files import ensure_private_dir, find_unusable_dir, remove_file, write_state_file
+from shim.state.machines import load_machines
 from shim.state.own_profiles import check_vendor_names_in_settings
 
 WELCOME_TIMEOUT_S = 2.0  # for a host's `welcome` frame, which takes a millisecond
@@ -50,6 +52,7 @@ def check_machine_setup(
         *_check_log(settings),
         *_check_recording(settings, environment),
         *check_background_sessions(environment),
+        *check_other_machines(environment),
         *check_gateway_tokens(environment),
         *(
             DiagnosisFinding(NOTE, f"PATH entry {entry or '(empty)'} is ignored because {reason}")
@@ -194,6 +197,31 @@ def _check_recording(
             "set `record` to another file or folder",
         )
     ]
+
+
+def check_other_machines(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
+    """Check the machines of the settings file: which answer, and which have another version."""
+    try:
+        machines = list(load_machines(environment).values())
+    except FrontendError as error:
+        return [DiagnosisFinding(PROBLEM, str(error), error.hint)]
+    findings = []
+    for listing in iterate_machine_listings(machines, environment, includes_ended=False):
+        name = listing.machine.name
+        if listing.away_since_ms is not None:
+            hint = f"try `ssh {listing.machine.destination} {listing.machine.program} --version`"
+            finding = DiagnosisFinding(
+                WARNING, f"the machine {name} does not answer: {listing.problem}", hint
+            )
+        elif listing.version != __version__:
+            finding = DiagnosisFinding(
+                NOTE, f"the machine {name} has version {listing.version} of the shim"
+            )
+        else:
+            count = len(listing.sessions)
+            finding = DiagnosisFinding(OK, f"the machine {name} answers: {count} running sessions")
+        findings.append(finding)
+    return findings
 
 
 def check_background_sessions(environment: Mapping[str, str]) -> list[DiagnosisFinding]:

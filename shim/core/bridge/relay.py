@@ -2,8 +2,8 @@
 
 The relay reads one line of JSON from stdin, the request. Every request has a `kind`:
 
-    sessions  all (true: ended sessions, too). The answer is a frame of the kind `sessions`, whose
-              `sessions` is a list. More requests may follow.
+    sessions  all (true: ended sessions, too). The answer is a frame of the kind `sessions`: the
+              `version` of the shim, and `sessions`, a list. More requests may follow.
     connect   session (a UUID). All further bytes are the frames of the session's host and of its
               client, unchanged in both directions.
     command   argv, cwd ("" for the home folder), environment (an object). The relay becomes this

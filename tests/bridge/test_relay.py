@@ -1,0 +1,148 @@
+"""The relay for another machine, as a process on this one, with a real host."""
+
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+
+from session_hosts import PATIENCE
+
+from shim import __version__
+from shim.core.bridge.frames import PROTOCOL_VERSION
+from shim.core.bridge.relay import (
+    encode_command_request,
+    encode_connect_request,
+    encode_sessions_request,
+)
+
+HELLO = {"kind": "hello", "protocol": PROTOCOL_VERSION, "client": "far", "role": "watch"}
+HELLO_LINE = json.dumps(HELLO).encode() + b"\n"
+COMMAND = [sys.executable, "-I", "-m", "shim", "bridge", "relay"]
+
+
+@contextmanager
+def start_relay(hosts, *requests):
+    with subprocess.Popen(
+        COMMAND, env=hosts.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    ) as relay:
+        relay.stdin.write(b"".join(requests))
+        yield relay
+        relay.stdin.close()
+        relay.wait(PATIENCE)
+
+
+def read_frame(relay):
+    return json.loads(relay.stdout.readline())
+
+
+def read_until(relay, kind):
+    frames = [read_frame(relay)]
+    while frames[-1]["kind"] != kind:
+        frames.append(read_frame(relay))
+    return frames
+
+
+def test_relay_lists_sessions_as_often_as_it_is_asked(hosts):
+    ended = hosts.start_session("hi")
+    hosts.stop_hosts()
+    running = hosts.start_session("hi")
+    with start_relay(hosts, encode_sessions_request(includes_ended=False)) as relay:
+        answer = read_frame(relay)
+        assert answer["version"] == __version__
+        assert [each["session"] for each in answer["sessions"]] == [running.session_id]
+        assert answer["sessions"][0]["alive"] is True
+        relay.stdin.write(encode_sessions_request(includes_ended=True))
+        assert {each["session"]: each["alive"] for each in read_frame(relay)["sessions"]} == {
+            running.session_id: True,
+            ended.session_id: False,
+        }
+
+
+def test_relay_copies_frames_between_a_client_and_a_host(hosts):
+    session = hosts.start_session("hi")
+    with start_relay(hosts, encode_connect_request(session.session_id), HELLO_LINE) as relay:
+        assert read_frame(relay)["session"] == session.session_id
+        read_until(relay, "synced")
+        relay.stdin.write(b'{"kind":"message","id":"1","message":{}}\n')
+        refused = read_until(relay, "refused")[-1]
+        assert (refused["id"], refused["reason"]) == ("1", "watch-only")
+    assert relay.returncode == 0
+
+
+def test_relay_sends_the_same_lines_for_an_ended_session(hosts):
+    session = hosts.start_session("hi")
+    hosts.wait_until(session, lambda now: now.metadata["state"] == "done")
+    request = encode_connect_request(session.session_id)
+    with start_relay(hosts, request, HELLO_LINE) as relay:
+        lines = [each for each in read_until(relay, "synced") if each["kind"] == "line"]
+    hosts.stop_hosts()
+    with start_relay(hosts, request, HELLO_LINE) as relay:
+        frames = read_until(relay, "bye")
+    numbered = [each for each in lines if "number" in each]
+    assert [each for each in frames if each["kind"] == "line"][: len(numbered)] == numbered
+    last = json.dumps({"generation": 1, "number": numbered[-1]["number"]})
+    after = HELLO_LINE.replace(b'"role"', f'"after": {last}, "role"'.encode())
+    with start_relay(hosts, request, after) as relay:
+        kinds = [each["kind"] for each in read_until(relay, "bye")]
+    assert kinds[0] == "welcome"
+    assert kinds.count("line") == len(frames) - len(numbered) - 3
+
+
+def test_relay_runs_a_command_with_the_rest_of_its_stdin(hosts):
+    session = hosts.start_session("hi")
+    hosts.wait_until(session, lambda now: now.metadata["state"] == "done")
+    request = encode_command_request(("claude", "stop", session.session_id), "", {})
+    with start_relay(hosts, request) as relay:
+        assert relay.stdout.readline() == f"stopped {session.short_id}\n".encode()
+    begin = encode_command_request(("claude", "--bg", "--shim-vendor", "demo"), str(hosts.cwd), {})
+    with start_relay(hosts, begin, b"a prompt on stdin") as relay:
+        relay.stdin.close()
+        short_id = relay.stdout.readline().split()[-1].decode()
+    (record,) = [
+        each
+        for each in json.loads(
+            subprocess.run(
+                [*COMMAND[:-2], "claude", "agents", "--json"],
+                env=hosts.environment,
+                capture_output=True,
+                check=True,
+            ).stdout
+        )
+        if each["id"] == short_id
+    ]
+    assert (record["name"], record["cwd"]) == ("a prompt on stdin", str(hosts.cwd))
+
+
+def test_relay_refuses_unknown_requests_and_sessions(hosts):
+    for request, reason in (
+        (b'{"kind":"newer"}\n', "does not know the request 'newer'"),
+        (b"no JSON\n", "a frame must be one line of JSON"),
+        (encode_connect_request("0123abcd-0000-4000-8000-000000000001"), "there is no session"),
+        (encode_command_request(("claude", "doctor"), "", {}), "does not run the command"),
+    ):
+        with start_relay(hosts, request) as relay:
+            answer = read_frame(relay)
+        assert answer["kind"] == "bye"
+        assert reason in answer["reason"]
+        assert relay.returncode == 1
+
+
+def test_silent_host_is_relayed_as_empty_lines(hosts):
+    session = hosts.start_session()
+    code = (
+        "from shim.bridge.machines import relay; relay.KEEPALIVE_INTERVAL_S = 0.05;"
+        "raise SystemExit(relay.run_relay())"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=hosts.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+    ) as relay:
+        relay.stdin.write(encode_connect_request(session.session_id) + HELLO_LINE)
+        read_until(relay, "synced")
+        while relay.stdout.readline() != b"\n":
+            pass
+        relay.stdin.close()
+        relay.wait(PATIENCE)
