@@ -52,7 +52,7 @@ def check_machine_setup(
         *_check_log(settings),
         *_check_recording(settings, environment),
         *check_background_sessions(environment),
-        *check_other_machines(environment),
+        *check_other_machines(settings, environment),
         *check_gateway_tokens(environment),
         *(
             DiagnosisFinding(NOTE, f"PATH entry {entry or '(empty)'} is ignored because {reason}")
@@ -199,8 +199,12 @@ def _check_recording(
     ]
 
 
-def check_other_machines(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
+def check_other_machines(
+    settings: ShimSettings, environment: Mapping[str, str]
+) -> list[DiagnosisFinding]:
     """Check the machines of the settings file: which answer, and which have another version."""
+    if not settings.path:
+        return []  # the settings file cannot be loaded, which is another finding
     try:
         machines = list(load_machines(environment).values())
     except FrontendError as error:
