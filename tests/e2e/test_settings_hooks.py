@@ -273,6 +273,28 @@ def test_hooks_of_a_tool_result_reach_the_model(
     assert count_in_last_request(model, text) == 1
 
 
+@pytest.mark.parametrize(
+    "vendor", [CODEX, pytest.param(CLAUDE_ITSELF, marks=full)], indirect=True, ids=str
+)
+def test_hooks_run_around_a_compaction(
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
+) -> None:
+    commands = dict.fromkeys(("PreCompact", "PostCompact", "SessionStart"), f'cat >> "$HOME/{LOG}"')
+    home_folder = settings(frontend, vendor, build_event_hooks(**commands))
+    run = converse(frontend, "[[text]] hello", "/compact")
+    assert run.lines[-1]["subtype"] == "success"
+    inputs = [(hook["hook_event_name"], hook.get("source")) for hook in read_log(home_folder)]
+    assert inputs == [
+        *(("SessionStart", "startup"), ("PreCompact", None)),
+        *(("SessionStart", "compact"), ("PostCompact", None)),
+    ]
+    settings(frontend, vendor, build_event_hooks(PreCompact="echo not now >&2; exit 2"))
+    run = converse(frontend, "[[text]] hello", "/compact")
+    assert run.lines[-1]["result"].rstrip() == (
+        "Compaction blocked by PreCompact hook: [echo not now >&2; exit 2]: not now"
+    )
+
+
 @full
 @in_conversations
 def test_hook_of_a_tool_result_ends_the_turn(

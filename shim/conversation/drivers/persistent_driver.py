@@ -179,10 +179,7 @@ class PersistentDriver(ChildDriver):
 
     async def compact_context(self, message: UserMessage, command: "LocalCommand") -> None:
         """Ask the vendor to compact its context."""
-        from shim.core.claude.local_commands import (
-            COMPACTION_BLOCKED_TEXT,
-            NOTHING_TO_COMPACT_TEXT,
-        )
+        from shim.core.claude.local_commands import NOTHING_TO_COMPACT_TEXT
 
         if not self._child_input.can_compact:
             await super().compact_context(message, command)
@@ -190,23 +187,26 @@ class PersistentDriver(ChildDriver):
             await self.finish_local_command(
                 message, command, NOTHING_TO_COMPACT_TEXT, is_failed=True
             )
-        elif await self._is_compaction_blocked(command):
-            await self.finish_local_command(
-                message, command, COMPACTION_BLOCKED_TEXT, is_failed=True
-            )
+        elif refusal := await self._find_compaction_refusal(command):
+            await self.finish_local_command(message, command, refusal, is_failed=True)
         else:
             self._compaction_command = command
             request = message._replace(text=command.arguments, blocks=(), is_compaction=True)
             await self.run_turn(request)
             self._compaction_command = None
 
-    async def _is_compaction_blocked(self, command: "LocalCommand") -> bool:
-        """Call the hooks before a compaction. Return whether one of them blocks it."""
+    async def _find_compaction_refusal(self, command: "LocalCommand") -> str:
+        """Call the hooks before a compaction. Return why one of them blocks it, or ""."""
+        from shim.core.claude.local_commands import COMPACTION_BLOCKED_TEXT
+
         before, _ = build_compaction_events("manual", command.arguments or None)
         feedback = self._control_session.hook_feedback
         feedback.stops_turn = False
         await self.call_session_hooks(before)
-        return feedback.stops_turn
+        reason = self._control_session.take_compaction_refusal()
+        if feedback.stops_turn:
+            return COMPACTION_BLOCKED_TEXT.format(reason=reason)
+        return ""
 
     async def _call_hooks_after_compaction(self, stream: ChildStream) -> None:
         """Call the hooks after a compaction that the frontend has requested."""

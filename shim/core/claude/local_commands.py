@@ -26,7 +26,7 @@ COMMAND_KINDS = {
 
 NOTHING_TO_COMPACT_TEXT = "There are no messages to compact"
 NO_COMPACTION_TEXT = "{vendor} cannot compact its context on request"
-COMPACTION_BLOCKED_TEXT = "Compaction blocked by PreCompact hook: [callback]"
+COMPACTION_BLOCKED_TEXT = "Compaction blocked by PreCompact hook: {reason}"
 DISABLED_TEXT = "/{name} is disabled by --disable-slash-commands"
 
 

@@ -183,6 +183,21 @@ def test_answer_of_a_hook_in_the_background_has_no_effect():
 
 
 @loop_over_rows(
+    ("exits", "reason"),
+    [
+        ({"code": 2, "stderr": "not now"}, "[run]: not now"),
+        ({"stdout": json.dumps(BLOCK)}, "[run]: R"),
+    ],
+)
+def test_hook_blocks_a_compaction_with_its_command_and_reason(exits, reason):
+    control = build_control(build_hook("PreCompact", "manual"))
+    run_hook(control, HookEvent("PreCompact", trigger="manual"), **exits)
+    assert control.hook_feedback.stops_turn
+    assert control.take_compaction_refusal() == reason
+    assert control.take_compaction_refusal() == "[callback]"
+
+
+@loop_over_rows(
     ("event", "reports_all", "reported"),
     [
         (START, False, True),

@@ -29,6 +29,7 @@ from shim.core.claude.control.session_lines import ControlOutputWriter
 from shim.core.claude.hooks.callbacks import (
     MAX_OPEN_HOOKS,
     PERMISSION_EVENT,
+    PRE_COMPACT_EVENT,
     PROMPT_EVENT,
     STOP_EVENT,
     HookDecision,
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from shim.core.policy.settings_hooks import SettingsHook
 
 CALL_TOO_LARGE_TEXT = "The tool call is too large for a permission prompt ({size} bytes)."
+CALLBACK_REFUSAL_TEXT = "[callback]"  # the real claude does not show a callback's reason
 MAX_MESSAGE_IDS = 10_000  # more are not needed, because a client repeats only recent messages
 FAILED_CALLBACK_TEXT = "{event}: the hook callback {callback} failed, so it had no effect."
 MAX_TYPE_CHARS = 60  # the maximum length of a line's type in a warning
@@ -127,6 +129,7 @@ class ControlSession(ControlOutputWriter):
         self._prompt_text = ""
         self._prompt_refusal: PromptHookRejection | None = None
         self._hook_calls: list[HookCommandCall] = []  # hook commands that must run
+        self._compaction_refusal = ""  # why a hook command has blocked a compaction
         # The ids of accepted messages. A message with a known id is not answered again.
         self._accepted_message_ids = BoundedDict[str, None](MAX_MESSAGE_IDS)
         self._load_accepted_ids = load_accepted_ids
@@ -633,6 +636,7 @@ class ControlSession(ControlOutputWriter):
         """Process the result of a hook command. Return the resulting actions."""
         from shim.core.claude.hooks.event_commands import (
             build_response_fields,
+            format_block_reason,
             is_reported,
             parse_hook_result,
         )
@@ -644,10 +648,20 @@ class ControlSession(ControlOutputWriter):
         answer = parse_hook_result(call.hook, call.event, result)
         if call.event.name == PROMPT_EVENT:
             self._reject_prompt(answer.output, answer.reason)
+        if call.event.name == PRE_COMPACT_EVENT and not self._compaction_refusal:
+            self._compaction_refusal = format_block_reason(call.hook, answer)
         feedback = parse_hook_feedback(call.event, answer.output, call.hook.format_command_line())
         if answer.text:
             feedback = feedback._replace(texts=(answer.text,))
         return self._store_hook_feedback(call.event, feedback)
+
+    def take_compaction_refusal(self) -> str:
+        """Return the reason of the hook that has blocked a compaction, and remove it."""
+        refusal = self._compaction_refusal
+        self._compaction_refusal = ""
+        if refusal:
+            return refusal
+        return CALLBACK_REFUSAL_TEXT
 
     def _reject_prompt(self, answer: object, reason: str = "") -> None:
         """Store the rejection of the user's message, if a hook's answer is the first rejection.

@@ -9,7 +9,12 @@ model.
 
 from collections.abc import Iterable, Mapping
 
-from shim.core.claude.hooks.callbacks import MATCH_ALL, HookEvent, matches_tool_name
+from shim.core.claude.hooks.callbacks import (
+    MATCH_ALL,
+    NO_REASON_TEXT,
+    HookEvent,
+    matches_tool_name,
+)
 from shim.core.claude.hooks.commands import (
     DENY_EXIT_CODE,
     HookCommandResult,
@@ -19,6 +24,7 @@ from shim.core.claude.hooks.commands import (
 from shim.core.policy.policy import Workspace
 from shim.core.policy.settings_hooks import SESSION_END_EVENT, SettingsHook
 from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import get_text
 
 SESSION_START_EVENT = "SessionStart"
 # The events whose hooks may print context for the model as plain text.
@@ -123,6 +129,18 @@ def _blocks(output: Mapping[str, Any]) -> bool:
     if output.get("decision") == "block":
         return True
     return output.get("continue") is False
+
+
+def format_block_reason(hook: SettingsHook, answer: HookCommandAnswer) -> str:
+    """Return the reason of an answer that blocks, with the hook's command. Return "" for another
+    answer.
+    """
+    if answer.output.get("decision") != "block":
+        return ""
+    reason = get_text(answer.output, "reason", NO_REASON_TEXT)
+    if answer.reason:  # the reason of exit code 2 has the command already
+        return reason
+    return f"[{hook.format_command_line()}]: {reason}"
 
 
 def build_started_fields(call: HookCommandCall) -> dict[str, Any]:
