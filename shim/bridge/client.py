@@ -39,8 +39,8 @@ from shim.io.ids import create_uuid
 
 WELCOME_TIMEOUT_S = 30.0  # a host that starts on a busy machine needs this long
 ANSWER_TIMEOUT_S = 10.0  # for each answer from a running host
-# The time in which a host notices that its controller has disconnected. Until then the host refuses
-# other controllers.
+# The time in which a host notices that its controller has disconnected.
+# Until then the host refuses other controllers.
 LEAVE_TIMEOUT_S = 1.0
 NOT_ANSWERING = "does not respond"
 MAX_FRAME_BYTES = 2 * MAX_LINE_BYTES  # a host's frame contains a line and other fields

@@ -32,8 +32,8 @@ from shim.process.environment import get_working_directory
 from shim.process.package import require_package_files_for_child
 
 PROTOCOL_VERSION = 1  # version of the metadata and the frames
-# The maximum size of stderr.log, to which all hosts of a session append. A host truncates the file
-# while it runs.
+# The maximum size of stderr.log, to which all hosts of a session append.
+# A host truncates the file while it runs.
 MAX_STDERR_BYTES = 1024 * 1024
 # Flags that may name a file. --mcp-config may name several.
 FILE_FLAG_FIELDS = (
@@ -43,8 +43,8 @@ FILE_FLAG_FIELDS = (
     "append_system_prompt_file",
     "shim_config",
 )
-# The time in which a host must exit after its last frame. Its vendor may take a while to exit, and
-# writing a recording may take 10 s.
+# The time in which a host must exit after its last frame.
+# Its vendor may take a while to exit, and writing a recording may take 10 s.
 HOST_EXIT_TIMEOUT_S = 15.0
 
 _started_pids: list[int] = []  # hosts that this process started; they become zombies when they exit
@@ -209,8 +209,8 @@ def respawn_session(
     """
     spec = read_session_spec(session.folder)
     check_flag_files_exist(session, parse_argv(spec.arguments))
-    # Only a copy drops its last messages again. In any other session, this would also drop newer
-    # messages.
+    # Only a copy drops its last messages again.
+    # In any other session, this would also drop newer messages.
     if spec.forked:
         fork_args = spec.beginning
     else:

@@ -34,11 +34,11 @@ from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.values import as_dict
 from shim.state.files import open_new_file, open_regular_file, remove_file, write_all
 
-# The size limit of one file. A reader may have to skip a complete file, and old lines are deleted
-# one file at a time.
+# The size limit of one file.
+# A reader may have to skip a complete file, and old lines are deleted one file at a time.
 MAX_FILE_BYTES = 64 * 1024 * 1024
-# The size limit of a session's files together. The oldest files are deleted, and clients that need
-# them receive a `gap` frame.
+# The size limit of a session's files together.
+# The oldest files are deleted, and clients that need them receive a `gap` frame.
 MAX_LOG_BYTES = 1024 * 1024 * 1024
 READ_BATCH_BYTES = 1024 * 1024  # size of one read; fits into a client's queue
 INDEX_INTERVAL_LINES = 64  # one in 64 lines of a file is indexed

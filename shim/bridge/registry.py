@@ -57,8 +57,8 @@ METADATA_FILE, START_FILE, SETTINGS_FILE, FLAG_SETTINGS_FILE, LOG_FOLDER = (
 STDERR_FILE = "stderr.log"
 # The size limit of start.json, whose prompt may contain an image. host.json is far smaller.
 MAX_FILE_BYTES = 16 * 1024 * 1024
-# The number of ended sessions that are listed and kept, in addition to the running ones. Sessions
-# that ended earlier are removed.
+# The number of ended sessions that are listed and kept, in addition to the running ones.
+# Sessions that ended earlier are removed.
 MAX_ENDED_SESSIONS = 10_000
 # Another process may create the lock file again while the folder is being removed.
 REMOVE_ATTEMPTS = 3

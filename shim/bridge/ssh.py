@@ -42,8 +42,8 @@ SHARING_TEXT = """\
   ControlPath "{folder}/%C"
   ControlPersist {PERSIST_S}
 """
-# The path of a Unix socket has at most 103 bytes. `ssh` adds 40 characters for %C, and 17 while it
-# creates the socket.
+# The path of a Unix socket has at most 103 bytes.
+# `ssh` adds 40 characters for %C, and 17 while it creates the socket.
 MAX_SOCKET_FOLDER_BYTES = 103 - 1 - 40 - 17
 MAX_STDERR_CHARS = 300  # of `ssh` and of the remote shell, in an error message
 MISSING_PROGRAM_STATUS = 127  # the exit status of a shell for an unknown command

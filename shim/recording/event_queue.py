@@ -12,8 +12,8 @@ MAX_QUEUED_EVENTS = 200_000  # bounds the memory for events of a few bytes
 
 # (seconds since the start of the recording, record code, stream bytes or event fields)
 RecordEvent = tuple[float, str, Any]
-# Codes for the last note and for the end of the recording. They exist only in this queue, not in
-# the file format.
+# Codes for the last note and for the end of the recording.
+# They exist only in this queue, not in the file format.
 LAST_NOTE_CODE = "last"
 END_CODE = "end"
 

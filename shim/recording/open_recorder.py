@@ -19,12 +19,12 @@ from shim.recording.writer import RecordingLimits
 from shim.state.config import ShimSettings
 from shim.state.files import open_new_file
 
-# Attempts to create a unique file name. Its random part has 65,536 values per process and
-# millisecond.
+# Attempts to create a unique file name.
+# Its random part has 65,536 values per process and millisecond.
 MAX_NAME_ATTEMPTS = 5
 
-# The environment variables that are recorded with their values. SHIM_* variables are recorded by
-# name only, because a value may be secret.
+# The environment variables that are recorded with their values.
+# SHIM_* variables are recorded by name only, because a value may be secret.
 RECORDED_VARIABLES = ("LANG", "LC_ALL", "TERM", "CLAUDE_CODE_ENTRYPOINT")
 
 

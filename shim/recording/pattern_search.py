@@ -19,8 +19,8 @@ from shim.core.reading.diagnostics import escape_control_chars
 MAX_PATTERNS = 100  # expressions and texts in one search
 MAX_PATTERN_CHARS = 1000
 MIN_TEXT_CHARS = 4  # a shorter text would match inside too many words
-# The time limit for one text of at most a few MB. The search for an efficient expression processes
-# 10 MB per second.
+# The time limit for one text of at most a few MB.
+# The search for an efficient expression processes 10 MB per second.
 SEARCH_TIMEOUT_S = 5.0
 PATTERN_PLACEHOLDER = "[REDACTED:pattern]"
 TEXT_PLACEHOLDER = "[REDACTED:text]"

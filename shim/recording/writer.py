@@ -22,15 +22,15 @@ from shim.recording.event_queue import END_CODE, LAST_NOTE_CODE, RecordEvent, Re
 from shim.recording.rewrite import CastRewriteStoppedError, redact_split_secrets
 
 MAX_BATCH_BYTES = 1024 * 1024  # the maximum number of encoded bytes in one write
-# Before the shim exits, the writer empties the queue and rewrites the file if necessary. The shim
-# waits while the writer makes progress and no signal arrives. The SDKs send SIGTERM 2 to 5 s after
-# they close stdin.
+# Before the shim exits, the writer empties the queue and rewrites the file if necessary.
+# The shim waits while the writer makes progress and no signal arrives.
+# The SDKs send SIGTERM 2 to 5 s after they close stdin.
 CLOSE_TIMEOUT_S = 10.0
-# The longest wait without progress. The time is counted in polls, because on a busy machine the
-# polling thread does not run either.
+# The longest wait without progress.
+# The time is counted in polls, because on a busy machine the polling thread does not run either.
 STUCK_TIMEOUT_S = 0.5
-# CPU time counts as progress, because a thread that redacts a long text is not stuck. The polls
-# themselves use less CPU time than this.
+# CPU time counts as progress, because a thread that redacts a long text is not stuck.
+# The polls themselves use less CPU time than this.
 MIN_PROGRESS_CPU_S = 0.02
 TERMINATE_TIMEOUT_S = 0.5  # the longest wait after a termination signal
 POLL_INTERVAL_S = 0.02

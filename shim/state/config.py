@@ -154,8 +154,8 @@ def create_config_node(path: str, keys: Keys, value: object) -> "ConfigNode":
 # enough for one turn.
 DEFAULT_RECORD_BYTES = 10**9
 MIN_RECORD_BYTES = 10_000
-# Pairs of vendors whose programs have the same name. Without a settings table of its own, the
-# second vendor uses the table of the first.
+# Pairs of vendors whose programs have the same name.
+# Without a settings table of its own, the second vendor uses the table of the first.
 TWIN_VENDORS = {"kimi": "kimi-code"}
 REPLACED_VENDOR = "claude"  # the vendor whose program the drop-in replaces
 
@@ -261,8 +261,8 @@ class ShimSettings(NamedTuple):
         return next(filter(None, configured_s), adapter_timeouts.get(name, default_s))
 
 
-# How long a vendor may be silent, in seconds. Vendors that are silent for longer have their own
-# values (`Adapter.timeouts_s`).
+# How long a vendor may be silent, in seconds.
+# Vendors that are silent for longer have their own values (`Adapter.timeouts_s`).
 DEFAULT_TIMEOUTS_S = {
     "first_byte_timeout": 120.0,  # before the first output
     "idle_timeout": 900.0,  # while no tool call is open

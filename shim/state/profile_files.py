@@ -148,8 +148,8 @@ def _load_table(path: str, key: str, environment: Mapping[str, str]) -> Mapping[
         encoded = json.dumps({"key": key, "table": table}).encode()
     except (TypeError, RecursionError):
         return table
-    # Values that JSON cannot represent (a date, nan, a long number) are errors in a profile. Such a
-    # profile is not cached, so that the next load reports the error again.
+    # Values that JSON cannot represent (a date, nan, a long number) are errors in a profile.
+    # Such a profile is not cached, so that the next load reports the error again.
     if json.loads(encoded)["table"] == table:
         write_state_file(directory, name, encoded)
     return table

@@ -17,8 +17,8 @@ TOKEN_FIELDS = (
     "cache_read_input_tokens",
     "cache_creation_input_tokens",
 )
-# The arguments that describe a tool call best, in order of preference. The first one that is
-# present in a call is shown beside the tool name.
+# The arguments that describe a tool call best, in order of preference.
+# The first one that is present in a call is shown beside the tool name.
 MAIN_ARGUMENTS = (
     "command",
     "file_path",

@@ -44,8 +44,8 @@ __all__ = [
 
 MAX_COST_USD = 1e9  # larger numbers are not plausible costs
 MAX_OPEN_CALLS = 10_000  # tool calls without a result yet
-# The limit for content blocks that are streamed at the same time. The same limit applies to
-# streamed blocks that wait for their complete lines.
+# The limit for content blocks that are streamed at the same time.
+# The same limit applies to streamed blocks that wait for their complete lines.
 MAX_OPEN_BLOCKS = 1000
 
 # Internal events of Claude Code that are not shown to a person.

@@ -32,8 +32,8 @@ from shim.story.model import SessionStepChange, SessionStepTracker
 
 CHUNK_BYTES = 256 * 1024
 MAX_PROMPT_BYTES = 1024 * 1024  # per prompt from stdin; a person does not read more
-# The limit for a line that was recorded in several pieces. It is 16 times the longest line that the
-# drop-in sends to an SDK.
+# The limit for a line that was recorded in several pieces.
+# It is 16 times the longest line that the drop-in sends to an SDK.
 MAX_LINE_BYTES = 16 * 1024 * 1024
 TOO_LONG_PHRASE = "could not be read because of excessive length"
 _SIGNAL_NAME = re.compile(r"SIG[A-Z0-9]{1,16}\Z|signal \d{1,4}\Z")  # a recorded signal name

@@ -18,8 +18,8 @@ from shim.core.reading.values import as_dict, get_text
 from shim.story.model import TOKEN_FIELDS, SessionStep, SessionStepChange, SessionStepTracker
 from shim.story.reader import RecordedSessionStepReader, Recording
 
-# The number of items in an agent's queue that may wait for an unfinished reply. Beyond this number,
-# the reply is returned unfinished.
+# The number of items in an agent's queue that may wait for an unfinished reply.
+# Beyond this number, the reply is returned unfinished.
 MAX_WAITING_ITEMS = 1000
 MAX_AGENTS = 1000  # subagents per session; any further subagents share the main agent's queue
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -26,8 +26,8 @@ from shim.core.reading.values import as_dict, as_list, canonicalize_uuid, get_te
 # The maximum number of a frontend's unanswered requests. A frontend normally waits for each answer.
 MAX_OPEN_REQUESTS = 1000
 MAX_TYPE_CHARS = 60  # length of a line's type in a warning about the line
-# An `initialize` request with one of these keys must be sent to the session. Any other `initialize`
-# is answered here, with the response from the host's `welcome` frame.
+# An `initialize` request with one of these keys must be sent to the session.
+# Any other `initialize` is answered here, with the response from the host's `welcome` frame.
 SESSION_INITIALIZE_KEYS = (
     "hooks",
     "sdkMcpServers",
@@ -446,8 +446,8 @@ class FrontendSessionBridge:
                 self._write_error(frontend_id, reason)
             self._finish_initialize(request_id, reason)
         elif request_id in self._prompt_ids_by_answer:
-            # The host could not read the answer. A denial is sent instead, because it never permits
-            # more than the answer did.
+            # The host could not read the answer.
+            # A denial is sent instead, because it never permits more than the answer did.
             self._send_denial(
                 self._prompt_ids_by_answer.pop(request_id), PROMPT_FAILED_TEXT.format(error=reason)
             )

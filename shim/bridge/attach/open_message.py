@@ -8,8 +8,8 @@ from typing import Any
 from shim.core.claude.grammar import get_delta, get_fragment, get_parent_call_id, get_stream_event
 from shim.core.reading.values import as_dict
 
-# The maximum length of the text that is stored of an open block. For a longer text, no complete
-# line is written.
+# The maximum length of the text that is stored of an open block.
+# For a longer text, no complete line is written.
 MAX_TEXT_CHARS = 1024 * 1024
 
 

@@ -127,8 +127,8 @@ async def answer_permission_prompt(
                         is_closed = prompt_id not in fields.get("questions", ())
                     is_open = reply.kind == "question" and is_same_prompt
                     if not is_sent and (is_open or is_closed):
-                        # An answer is sent even if the prompt is closed. The host then reports
-                        # which client resolved the prompt, and how.
+                        # An answer is sent even if the prompt is closed.
+                        # The host then reports which client resolved the prompt, and how.
                         decision = _build_decision(body, fields["request"] if is_open else {}, cwd)
                         await feed.send_frame(
                             {

@@ -14,8 +14,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from shim.process.descriptors import compute_connection_limit
 
-# Maximum number of open connections, if the process has enough file descriptors. A person needs
-# about ten.
+# Maximum number of open connections, if the process has enough file descriptors.
+# A person needs about ten.
 MAX_CONNECTIONS = 512
 DESCRIPTORS_PER_CONNECTION = 2  # an event stream also has a connection to a host
 # File descriptors for files, for starting hosts, and for accepted connections not yet counted

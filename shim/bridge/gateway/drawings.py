@@ -16,8 +16,8 @@ from shim.core.bridge.frames import LogCursor
 from shim.story.export.view_model import SessionStepView
 
 MAX_KEPT_STEPS = 1000  # steps that are kept per session; an opened page shows all of them
-# The limit for the average step size of a drawing. A drawing is therefore at most as large as the
-# largest exported page.
+# The limit for the average step size of a drawing.
+# A drawing is therefore at most as large as the largest exported page.
 MAX_CHARS_PER_STEP = 4000
 # The number of drawings that are kept. A person switches between fewer sessions. All drawings
 # together have at most 128 million characters of text.

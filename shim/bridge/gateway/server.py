@@ -195,9 +195,9 @@ def open_listening_socket(endpoint: GatewayEndpoint) -> socket.socket:
         family = socket.AF_INET6
     else:
         family = socket.AF_INET
-    # asyncio sets TCP_NODELAY only for a socket that was created with an explicit protocol. Without
-    # it, Nagle's algorithm and the browser's delayed acknowledgement hold a small event back for 40
-    # ms.
+    # asyncio sets TCP_NODELAY only for a socket that was created with an explicit protocol.
+    # Without it, Nagle's algorithm and the browser's delayed acknowledgement hold a small event
+    # back for 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

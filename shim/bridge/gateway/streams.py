@@ -33,15 +33,15 @@ HEARTBEAT_INTERVAL_S = 15.0
 # A silent stream's token is checked at this interval. A replaced token ends the stream.
 TOKEN_CHECK_INTERVAL_S = 1.0
 RETRY_DELAY_MS = 1000  # before a browser reconnects automatically
-# The maximum number of frames that are queued here for the browser. Further frames stay in the
-# host's queue, which has its own limit.
+# The maximum number of frames that are queued here for the browser.
+# Further frames stay in the host's queue, which has its own limit.
 MAX_WAITING_FRAMES = 64
 WRITE_CHUNK_BYTES = 64 * 1024  # size of one write of events
 # The longest time that a stream works before other streams run. About five such slices pass between
 # the arrival of an event from the host and its sending to the browser.
 MAX_SLICE_S = 0.0003
-# The maximum number of new steps that are sent to a page after it reconnects. If there are more,
-# the page discards its steps and receives the last ones.
+# The maximum number of new steps that are sent to a page after it reconnects.
+# If there are more, the page discards its steps and receives the last ones.
 MAX_RECONNECT_STEPS = 200
 OMITTED_WELCOME_KEYS = frozenset(("initialize", "init"))  # they contain long lists
 CURSOR_PATTERN = re.compile(r"(\d{1,15})-(\d{1,15})\Z")

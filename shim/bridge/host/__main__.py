@@ -31,8 +31,8 @@ from shim.io.stderr import warn
 from shim.state import store
 
 SIGNAL_STATUSES = (143, 129)  # exit statuses of a conversation that a signal ended
-# How many lines at the start of a log are searched. The first turn starts within these lines, after
-# the replayed user messages.
+# How many lines at the start of a log are searched.
+# The first turn starts within these lines, after the replayed user messages.
 MAX_HEAD_LINES = 1000
 STARTER_TIMEOUT_S = 5.0  # the process that starts the host only writes one small file
 MAX_PENDING_CONNECTIONS = 1000  # clients that are told why the start failed
@@ -82,8 +82,8 @@ def main(args: list[str]) -> int:
         else:
             reason = f"internal error: {error!r}"
         warn(f"{reason}\n")
-        # The end is recorded before clients are rejected. A client that restarts the session
-        # immediately must find it ended.
+        # The end is recorded before clients are rejected.
+        # A client that restarts the session immediately must find it ended.
         metadata.record_end("failed", reason)
         _reject_waiting_clients(listener, reason)
     finally:

@@ -43,8 +43,8 @@ MAX_QUEUED_LINES = 10_000  # stdout lines that are not compared yet
 MAX_RECORDING_BYTES = 1024 * 1024 * 1024  # the recorder never writes a larger file
 SHIM_FLAGS = ("--shim-vendor", "--shim-record", "--shim-config", "--shim-log")
 FILE_FLAGS = ("--settings", "--system-prompt-file", "--append-system-prompt-file")
-# The two ways in which a frontend requests session state events (contract 5.13). If a recording
-# contains such events, its check requests them in the drop-in's environment.
+# The two ways in which a frontend requests session state events (contract 5.13).
+# If a recording contains such events, its check requests them in the drop-in's environment.
 STATE_MARKER = b'"subtype":"session_state_changed"'
 HOST_ONLY_MARKER = b'"sdk_host_only":true'
 STATE_VARIABLES = {
@@ -52,8 +52,8 @@ STATE_VARIABLES = {
     True: "CLAUDE_CODE_SDK_READS_SESSION_STATE",
 }
 ReplayEvent = tuple[str, bytes]
-# The reasons why a comparison ends before the end of the run. STOP_REASONS maps the kinds of a
-# recorder's notes to these reasons.
+# The reasons why a comparison ends before the end of the run.
+# STOP_REASONS maps the kinds of a recorder's notes to these reasons.
 CUT_OFF_REASON = "the recording was cut off at this point"
 SILENCE_REASON = "the vendor printed nothing for longer than the check's timeout"
 STOP_REASONS = {"limit": "the recording has no more lines", "timeout": SILENCE_REASON}

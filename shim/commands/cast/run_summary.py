@@ -14,8 +14,8 @@ from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause, find_vendor_name
 from shim.story.model import SessionStep, SessionStepChange, SessionTotals
 
-# The maximum number of different names per table (tools, vendors, causes, repairs). All further
-# names are counted together under one name.
+# The maximum number of different names per table (tools, vendors, causes, repairs).
+# All further names are counted together under one name.
 MAX_NAMES = 500
 MAX_NAME_CHARS = 80
 MAX_PROMPT_CHARS = 200

@@ -33,8 +33,8 @@ SWITCH_FLAGS = (
     *("--json", "--all", "--allow-dangerously-skip-permissions", "--dangerously-skip-permissions"),
     *("--restricted", "--strict-mcp-config"),
 )
-# Options for sessions that the real claude starts from its list. They are spelled as in the real
-# claude's error messages.
+# Options for sessions that the real claude starts from its list.
+# They are spelled as in the real claude's error messages.
 VALUE_FLAGS = {
     "--cwd": "--cwd <path>",
     "--machine": "--machine <name>",

@@ -105,8 +105,8 @@ USAGE_TEXTS = {
     "respawn": "Usage: claude respawn <id>|--all",
     "daemon": "Usage: claude daemon [subcommand] [options]",
 }
-# Claude subcommands that the shim does not support. They are refused, because they would otherwise
-# be sent as prompts.
+# Claude subcommands that the shim does not support.
+# They are refused, because they would otherwise be sent as prompts.
 REFUSED_COMMANDS = (
     *(
         "auto-mode",

@@ -12,8 +12,8 @@ from shim.commands.claude.command_output import CommandOutput, build_error_outpu
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.io.stderr import warn
 
-# Texts that `claude daemon` prints. The status starts with the same line as the real claude, and the
-# reason follows below.
+# Texts that `claude daemon` prints.
+# The status starts with the same line as the real claude, and the reason follows below.
 NO_DAEMON_TEXT = (
     "there is no daemon, and none is needed: each background session is its own process"
 )

@@ -53,8 +53,8 @@ RULES: tuple[ConformanceRule, ...] = tuple(
     )
 )
 
-# Variables by which a frontend identifies itself. They are removed, because an agent that runs this
-# check may have set them.
+# Variables by which a frontend identifies itself.
+# They are removed, because an agent that runs this check may have set them.
 REMOVED_VARIABLES = (
     "CLAUDECODE",
     "CLAUDE_CODE_ENTRYPOINT",

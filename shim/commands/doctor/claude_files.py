@@ -16,8 +16,8 @@ CLAUDE_PATH_REGEX = re.compile(
     r"|@anthropic-ai/claude-code/(cli\.js|bin/claude\.exe)"
     r"|@anthropic-ai/claude-(agent-sdk|code)-[a-z0-9-]+/claude)$"
 )
-# The maximum number of searched folders. Searching this many takes a few seconds, and a large
-# monorepo has half as many.
+# The maximum number of searched folders.
+# Searching this many takes a few seconds, and a large monorepo has half as many.
 MAX_FOLDERS = 200_000
 # The maximum number of backups of older versions of a file.
 MAX_BACKUPS = 100

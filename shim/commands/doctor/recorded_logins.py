@@ -11,8 +11,8 @@ from shim.recording.folders import get_recording_folder, list_newest_recordings
 from shim.story.events import find_vendor_name
 from shim.story.reader import Recording, RecordingReadBudget
 
-# Limits for the search. The user waits for the diagnosis, and a missing login is only likely for
-# recently used vendors.
+# Limits for the search.
+# The user waits for the diagnosis, and a missing login is only likely for recently used vendors.
 MAX_RECORDINGS = 200  # the newest recordings
 MAX_READ_BYTES = 64 * 1024 * 1024  # for all recordings together
 CAUSE = b'"cause":'  # part of every result that the shim writes

@@ -24,8 +24,8 @@ from shim.state import own_profiles
 from shim.state.config import ONE_WAY, ShimSettings, VendorSettings, load_shim_settings
 from shim.state.stored_versions import find_executed_denied_call
 
-# The number of vendor programs that are probed at the same time. Most of them start slowly, because
-# they run in Node.
+# The number of vendor programs that are probed at the same time.
+# Most of them start slowly, because they run in Node.
 MAX_CONCURRENT_PROBES = 4
 NEVER_ASKS_TEXT = "{name} never asks for permission: all of its tools run automatically"
 UNKNOWN_ASKING_TEXT = (
@@ -132,8 +132,8 @@ def build_vendor_row(
                     distrust=describe_executed_denied_call(adapter, version, broken_promise.tool)
                 )
             if adapter.cli.two_way_help_texts:
-                # The program's help text is cached. Turns read in the cached text whether this
-                # version supports two-way mode.
+                # The program's help text is cached.
+                # Turns read in the cached text whether this version supports two-way mode.
                 probe.get_help_text()
             missing_feature = find_unsupported_argument(adapter, vendor_settings, environment, cwd)
         except ShimError:

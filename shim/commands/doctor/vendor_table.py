@@ -20,8 +20,8 @@ from shim.story.terminal.console import JsonOption, open_table_console, print_js
 
 # On a narrower terminal, table columns are separated by one space instead of two.
 MIN_WIDE_COLUMNS = 100
-# The width of the name column in a terminal. The longest bundled vendor name has 8 characters;
-# names of custom vendors may have 32.
+# The width of the name column in a terminal.
+# The longest bundled vendor name has 8 characters; names of custom vendors may have 32.
 MAX_NAME_COLUMNS = 14
 # Ability → column heading.
 ABILITY_HEADINGS = {

@@ -14,8 +14,8 @@ from shim.bridge.registry import SessionRecord, describe_unanswered_messages, is
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.console import PIPE_COLUMNS
 
-# In a narrower terminal, the folder column is omitted. With this column, there would be no space
-# for the reason why a session is waiting.
+# In a narrower terminal, the folder column is omitted.
+# With this column, there would be no space for the reason why a session is waiting.
 MIN_COLUMNS_FOR_FOLDER = 100
 MIN_COLUMNS_FOR_VENDOR = 60  # the same for the vendor column
 NAME_WIDTH_DIVISOR = 5  # names get one fifth of the terminal's width

@@ -13,8 +13,8 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.console import SESSION_CONSOLE_OPTIONS
 from shim.story.terminal.show import draw_recording
 
-# The real claude shows the last 500 chunks. If earlier lines are dropped, a note tells the user where
-# to find them.
+# The real claude shows the last 500 chunks.
+# If earlier lines are dropped, a note tells the user where to find them.
 MAX_LINES = 500
 NO_LINES_TEXT = "no output yet\n"
 

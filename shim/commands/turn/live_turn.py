@@ -35,8 +35,8 @@ from shim.story.terminal.renderer import TerminalSessionRenderer
 from shim.story.terminal.screen import REFRESH_SECONDS
 
 CHUNK_BYTES = 256 * 1024
-# The time between the second Ctrl-C and the kill of the drop-in. After the kill, the drop-in's
-# watchdog ends the vendor.
+# The time between the second Ctrl-C and the kill of the drop-in.
+# After the kill, the drop-in's watchdog ends the vendor.
 KILL_TIMEOUT_S = 1.0
 EXIT_TIMEOUT_S = 10.0  # for the drop-in's exit after it closes stdout; it needs at most 2 s
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -36,8 +36,8 @@ from shim.process.spawn_error import create_spawn_error
 from shim.state import config
 from shim.state.own_profiles import check_vendor_names_in_settings, register_user_profiles
 
-# Claude flags that must not be ignored. Without them, the vendor would open a different session or
-# have more permissions.
+# Claude flags that must not be ignored.
+# Without them, the vendor would open a different session or have more permissions.
 UNSKIPPABLE_FIELDS = (
     *(
         "session_id",

@@ -33,8 +33,8 @@ from shim.io.unix.socket_folder import SOCKET_NAME, create_socket_folder
 RELAY_ARGS = ("-I", "-m", "shim.io.mcp.relay")
 MAX_CONNECTIONS = 64  # a vendor starts one relay per server, or sometimes two
 TICKET_TIMEOUT_S = 10.0  # for a relay to send its ticket
-# The timeout for requests other than tool calls. The real claude waits as long for a server to
-# start.
+# The timeout for requests other than tool calls.
+# The real claude waits as long for a server to start.
 ANSWER_TIMEOUT_S = 60.0
 # The size limit for one message from a vendor.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024

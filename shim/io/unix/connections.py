@@ -8,8 +8,8 @@ import anyio
 from shim.io.unix.socket_folder import is_same_user_peer
 
 READ_CHUNK_BYTES = 64 * 1024
-# The delay before the next attempt if the process has no free file descriptor. The client waits in
-# the backlog.
+# The delay before the next attempt if the process has no free file descriptor.
+# The client waits in the backlog.
 ACCEPT_RETRY_DELAY_S = 0.2
 
 

@@ -23,8 +23,8 @@ from shim.story.terminal.console import (
 )
 from shim.story.terminal.progress import show_progress
 
-# Each module defines `write_recording_export(path, write, *, redact)`. It is only imported if its
-# format is selected.
+# Each module defines `write_recording_export(path, write, *, redact)`.
+# It is only imported if its format is selected.
 FORMATS = {
     "html": "shim.story.export.html",
     "markdown": "shim.story.export.markdown",
@@ -33,11 +33,11 @@ FORMATS = {
     "otel": "shim.story.export.otel",
     "asciicast": "shim.story.export.asciicast",
 }
-# Formats that are written to a file by default, with the file suffix. Other formats are written to
-# stdout.
+# Formats that are written to a file by default, with the file suffix.
+# Other formats are written to stdout.
 FILE_SUFFIXES = {"html": ".html", "asciicast": ".asciicast"}
-# Formats that may be written to a terminal, because they escape control characters. Other formats
-# are for programs.
+# Formats that may be written to a terminal, because they escape control characters.
+# Other formats are for programs.
 TERMINAL_FORMATS = frozenset(("markdown",))
 REDACT_CHOICES = ("all", "none")
 

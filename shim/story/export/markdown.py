@@ -32,8 +32,8 @@ OMITTED_NOTE = (
     "writes the complete session._\n"
 )
 
-# A zero-width space is added after `@` and `#`. HTML entities would not be enough, because GitHub
-# searches the rendered text for mentions.
+# A zero-width space is added after `@` and `#`.
+# HTML entities would not be enough, because GitHub searches the rendered text for mentions.
 ZERO_WIDTH_SPACE = "&#8203;"
 _SPECIAL_SIGNS = re.compile(r"[\\`*_{}\[\]()<>&|~$!]|://|@|#|(?<=GH)-(?=[0-9])", re.IGNORECASE)
 # Parts of a model's Markdown that are escaped: HTML, images, mentions, references, definitions, and

@@ -27,8 +27,8 @@ WriteFunction = Callable[[bytes], None]
 # redact this input, but an export can.
 _CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
 _UNLIMITED_BYTES = 1 << 62  # lines of any length are kept whole
-# The format of the UUIDs of lines that the export adds. These lines contain text that was withheld
-# until the end of a block.
+# The format of the UUIDs of lines that the export adds.
+# These lines contain text that was withheld until the end of a block.
 _UUID_FORMAT = "00000000-0000-4000-9000-{:012d}"
 
 

@@ -26,8 +26,8 @@ from shim.story.events import (
 
 MAX_ARGUMENT_CHARS = 160
 MAX_CALL_CHARS = 1_000_000  # in a permission prompt; a longer call does not fit into an SDK's line
-# Only a background session can print its open prompts. In other sessions, the user cannot see the
-# complete prompt, so only a denial is safe.
+# Only a background session can print its open prompts.
+# In other sessions, the user cannot see the complete prompt, so only a denial is safe.
 TOO_LONG_NOTE = (
     "… and {more:,} more characters, too many for a terminal: `shim bridge list --json` prints them "
     "for a background session; deny what you cannot read"

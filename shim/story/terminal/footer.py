@@ -16,8 +16,8 @@ from rich.segment import Segment, Segments
 _HIDE_CURSOR = "\x1b[?25l"
 _SHOW_CURSOR = "\x1b[?25h"
 _ERASE_TO_END = "\x1b[J"  # erases from the cursor to the end of the screen
-# Terminal rows that the footer must leave free. A taller footer would scroll out of the screen, and
-# could not be erased.
+# Terminal rows that the footer must leave free.
+# A taller footer would scroll out of the screen, and could not be erased.
 _RESERVED_ROWS = 1
 
 

@@ -84,8 +84,8 @@ class TerminalSessionRenderer:
         full: bool = False,
         is_interactive: bool = False,
     ) -> None:
-        # If set, the session continues after the drawn part. Open tool calls and permission
-        # prompts may still be answered.
+        # If set, the session continues after the drawn part.
+        # Open tool calls and permission prompts may still be answered.
         self.is_running = False
         self._screen = TerminalScreen(console, live=live)
         self._story = story

@@ -22,8 +22,8 @@ from shim.io.stderr import warn
 from shim.story.terminal.console import BrokenPipeHandler, open_console
 
 MAX_RECONNECTS = 5  # lost connections in a row
-# After a host process is killed, its lock is released a moment later. Until then, the host seems to
-# be running.
+# After a host process is killed, its lock is released a moment later.
+# Until then, the host seems to be running.
 RECONNECT_DELAY_S = 0.2
 EXITED_TEXT = "Session {id} has exited — run {back} to resume it."  # B34
 # Reasons with which a host closes the connection at a normal end. They need no explanation.

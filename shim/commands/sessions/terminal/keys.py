@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 MAX_PASTE_CHARS = 1_000_000  # the rest of a longer paste is dropped
-# If no input arrives for this long, a paste ends without its end mark. Terminals send a paste without
-# pauses.
+# If no input arrives for this long, a paste ends without its end mark.
+# Terminals send a paste without pauses.
 PASTE_TIMEOUT_S = 1.0
 MAX_LINE_CHARS = 1_000_000  # per typed message
 MAX_SEQUENCE_CHARS = 64  # valid escape sequences are shorter
@@ -95,13 +95,13 @@ class KeyParser:
     def _read_keys(self, data: bytes) -> list[str]:
         pending = self._unparsed
         text = self._decoder.decode(data)
-        # A single Esc looks like the start of an escape sequence. The next read starts with another
-        # key, unless it continues the sequence.
+        # A single Esc looks like the start of an escape sequence.
+        # The next read starts with another key, unless it continues the sequence.
         if not (pending == "\x1b" and text[:1] not in "[O"):
             text = pending + text
         self._unparsed = ""
-        # The text is parsed by index. Copying the rest after each line would take minutes for a
-        # megabyte.
+        # The text is parsed by index.
+        # Copying the rest after each line would take minutes for a megabyte.
         keys = list[str]()
         index = 0
         while index < len(text):

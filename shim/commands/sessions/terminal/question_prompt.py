@@ -25,8 +25,8 @@ from shim.story.terminal.arguments import (
 )
 
 CHOICES_BY_KEY = {"y": YES, "n": NO, "a": ALWAYS}
-# Answers that are typed as a line instead of a single key. The numbers are the same as in the real
-# claude's list (B46).
+# Answers that are typed as a line instead of a single key.
+# The numbers are the same as in the real claude's list (B46).
 CHOICES_BY_LINE = {**CHOICES_BY_INPUT, "1": YES, "allow": YES, "2": ALWAYS, "3": NO, "deny": NO}
 MAX_ALWAYS_CHARS = 60  # in the description of the "always" key
 
