@@ -11,7 +11,8 @@ from shim.core.errors import FrontendError
 from shim.core.reading.values import get_text
 
 READ_BATCH_LINES = 256  # lines of a log that are read at once
-# Cached logs of ended sessions. Each index needs a few kB, and a page shows only one session.
+# The maximum number of cached logs of ended sessions. The index of a log needs a few kB, and a page
+# shows only one session.
 MAX_OPEN_LOGS = 16
 STATE_KEYS = ("state", "status", "waitingFor", "needs", "detail")
 SESSION_KEYS = ("session", "vendor", "name", "cwd", "generation", "version")
@@ -21,7 +22,7 @@ def iterate_ended_session_frames(
     session: SessionRecord, log: RecordedSessionLog, after: LogCursor | None
 ) -> Iterator[dict[str, Any]]:
     """Yield the frames of an ended session: `welcome`, the lines after the cursor, `synced`, and
-    `bye`. A `line` frame has Claude's bytes as `raw`.
+    `bye`. In a `line` frame, `raw` contains Claude's line byte for byte.
     """
     metadata = session.metadata
     last_number = log.last_line_number

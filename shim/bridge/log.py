@@ -166,7 +166,7 @@ class RecordedSessionLog:
             "bridge": {"generation": self.generation, "first": first_number, "at": start_ms},
         }
         header_line = self._encoder.encode_header(header)
-        remove_file(path)  # left by a host that wrote no line
+        remove_file(path)  # an empty file of a host that wrote no line
         self._descriptor = open_new_file(path)
         write_all(self._descriptor, header_line)
         self._log_files.append(
@@ -292,7 +292,7 @@ class _LogFile:
                 self.extend_index(number, offset, elapsed_s)
 
     def extend_index(self, number: int, offset: int, elapsed_s: float) -> None:
-        """Store the offset of a line in the index, for one in INDEX_INTERVAL_LINES lines.
+        """Add the offset of a line to the index. Only one in INDEX_INTERVAL_LINES lines is indexed.
 
         The host extends the index while it writes the file. The event loop therefore never reads a
         complete file for a client that reconnects.

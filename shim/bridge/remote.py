@@ -36,20 +36,19 @@ from shim.state.config import get_state_dir
 from shim.state.files import read_state_file, write_state_file
 from shim.state.machines import Machine, find_machine, load_machines
 
-LIST_TIMEOUT_S = 5.0  # a machine that needs longer is away
-# For a command. The longest one stops a host, and starts it again.
+LIST_TIMEOUT_S = 5.0  # a machine that needs longer counts as unavailable
+# The timeout for a command. The slowest command stops a host and starts it again.
 COMMAND_TIMEOUT_S = 120.0
 CHUNK_BYTES = 64 * 1024
-# An answer with 500 ended sessions and many running ones.
+# The maximum size of an answer. An answer contains up to 500 ended sessions, and all running ones.
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 
 
 class MachineListing(NamedTuple):
     """The sessions of another machine.
 
-    away_since_ms  when the machine last answered, in milliseconds since 1970, if it does not answer
-                   now; the sessions are those of that time. 0 if it has never answered. None if it
-                   answers
+    away_since_ms  None if the machine answers; otherwise when it last answered, in milliseconds
+                   since 1970, or 0 if it has never answered; the sessions are from that time
     problem        why the machine does not answer, or ""
     version        the version of the shim on the machine, or "" if it does not answer
     """
@@ -64,8 +63,8 @@ class MachineListing(NamedTuple):
 def list_other_machines(
     machine_name: str | None, environment: Mapping[str, str], *, includes_ended: bool
 ) -> Iterator[MachineListing]:
-    """Yield the sessions of the machine with a name, or of all other machines. Print a warning for
-    each machine that does not answer. Raise FrontendError for an unknown name.
+    """Yield the sessions of one machine, or of all other machines if `machine_name` is None. Print
+    a warning for each machine that does not answer. Raise FrontendError for an unknown name.
     """
     machines = load_machines(environment)
     if machine_name is not None:
@@ -81,8 +80,8 @@ def list_other_machines(
 def iterate_machine_listings(
     machines: Sequence[Machine], environment: Mapping[str, str], *, includes_ended: bool
 ) -> Iterator[MachineListing]:
-    """Ask all machines at once for their sessions. Yield the answers in the order in which they
-    arrive, the last one after LIST_TIMEOUT_S at the latest.
+    """Request the sessions of all machines at the same time. Yield the answers in order of arrival.
+    The last one is yielded after at most LIST_TIMEOUT_S.
     """
     listings = SimpleQueue[MachineListing]()
 
@@ -106,7 +105,9 @@ def list_machine_sessions(
 
 
 class SessionLister:
-    """Asks a machine for its sessions. The relay is kept for further requests until `close`."""
+    """Requests the sessions of a machine. The relay keeps running for further requests until
+    `close` is called.
+    """
 
     def __init__(self, machine: Machine, environment: Mapping[str, str]) -> None:
         self._machine = machine

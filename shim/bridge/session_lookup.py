@@ -74,8 +74,8 @@ def _search_machines(
     sessions: OptionalSessions,
     match: Callable[[Sequence[SessionRecord], str], SessionRecord],
 ) -> SessionRecord:
-    """Return the session that `match` finds: on one machine for MACHINE:ID, else on this machine, or
-    on any other machine if this one has no match.
+    """Return the session that `match` finds. For MACHINE:ID, only that machine is searched.
+    Otherwise this machine is searched first, and then all other machines.
     """
     if machine := _find_named_machine(reference):
         return match(_list_remote_sessions([machine]), reference[len(machine.name) + 1 :])

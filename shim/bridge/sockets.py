@@ -14,7 +14,7 @@ from shim.io.unix.socket_folder import SOCKET_NAME as SHORT_SOCKET_FILE
 SOCKET_FILE = "socket"
 # The backlog: connections that wait while the host is busy or starts. The system may allow fewer.
 LISTEN_BACKLOG = 128
-CONNECT_TIMEOUT_S = 5  # the wait while the backlog is full
+CONNECT_TIMEOUT_S = 5  # how long to wait while the backlog is full
 
 
 def open_host_listener(folder: str) -> socket.socket:

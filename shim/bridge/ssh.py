@@ -1,7 +1,8 @@
 """Starts the shim's relay on another machine with the user's own `ssh`.
 
-The user's SSH configuration applies, and the defaults below come after it. The first connection to a
-machine stays open for a while, so that later ones start without a new login (OpenSSH's ControlMaster).
+The user's SSH configuration takes precedence over the defaults below. The first connection to a
+machine stays open for a while, so that later connections need no new login (OpenSSH's
+ControlMaster).
 """
 
 import os
@@ -19,8 +20,9 @@ from shim.state.config import get_home_dir, get_state_dir
 from shim.state.files import ensure_private_dir, is_private_dir, replace_file, write_all
 from shim.state.machines import Machine
 
-CONNECT_TIMEOUT_S = 5  # a machine that needs longer is away
-# A connection that is silent for this long, although it was asked twice, is lost.
+CONNECT_TIMEOUT_S = 5  # a machine that needs longer counts as unavailable
+# After this many seconds without data, `ssh` sends a request that the other machine must answer.
+# After ALIVE_COUNT unanswered requests, the connection is lost.
 ALIVE_INTERVAL_S = 5
 ALIVE_COUNT = 2
 PERSIST_S = 60  # how long an unused connection stays open
@@ -45,7 +47,7 @@ SHARING_TEXT = """\
 # The path of a Unix socket has at most 103 bytes.
 # `ssh` adds 40 characters for %C, and 17 while it creates the socket.
 MAX_SOCKET_FOLDER_BYTES = 103 - 1 - 40 - 17
-MAX_STDERR_CHARS = 300  # of `ssh` and of the remote shell, in an error message
+MAX_STDERR_CHARS = 300  # how much output of `ssh` and of the remote shell an error message contains
 MISSING_PROGRAM_STATUS = 127  # the exit status of a shell for an unknown command
 # The exit statuses of a shell that cannot run the shim, and of `ssh` for its own errors.
 UNAVAILABLE_STATUSES = (126, MISSING_PROGRAM_STATUS, 255)
@@ -112,7 +114,7 @@ def start_ssh(
     stdout: int | None,
     stderr: IO[bytes],
 ) -> "subprocess.Popen[bytes]":
-    """Start `ssh` with the relay as its command. Ctrl-C in the terminal does not reach it. Raise
+    """Start `ssh` with the relay as its command. Ctrl-C in the terminal does not reach `ssh`. Raise
     MachineUnavailableError if `ssh` cannot be started.
     """
     try:
@@ -147,7 +149,7 @@ def check_ssh_status(machine: Machine, status: int, stderr: IO[bytes]) -> None:
 
 
 def describe_ssh_failure(status: int | None, stderr: IO[bytes]) -> str:
-    """Return the reason of a failed `ssh` command for a message, or ""."""
+    """Return why an `ssh` command failed, as text for an error message, or "" if unknown."""
     stderr.seek(0)
     lines = stderr.read().decode("utf-8", "replace").strip().splitlines()
     text = ""
@@ -203,8 +205,8 @@ def _has_content(path: str, text: str) -> bool:
 
 
 def _create_socket_folder(environment: Mapping[str, str]) -> str:
-    """Return a private folder for the sockets of shared connections. Return "" if there is none, so
-    that every relay has a connection of its own.
+    """Return a private folder for the sockets of shared connections. Return "" if no folder can be
+    created; every relay then has its own connection.
     """
     parent = environment.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
     folder = os.path.join(parent, f"claude-ssh-{os.getuid()}")

@@ -38,7 +38,7 @@ MAX_FILE_BYTES = 256 * 1024  # larger texts do not fit into a model's context be
 
 
 class _ClaudeFolder(NamedTuple):
-    """A folder `.claude`. Files outside `boundary` are not read, except the user's own."""
+    """A `.claude` folder. Files outside `boundary` are not read; "" means no boundary."""
 
     path: str
     source: str

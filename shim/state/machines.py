@@ -19,10 +19,10 @@ from shim.state.config import (
 
 SSH_PREFIX = "ssh:"
 DEFAULT_PROGRAM = "shim"
-# A name stands before the colon of NAME:ID, so it must not contain one.
+# A name must not contain a colon, because NAME:ID is split at the colon.
 MAX_NAME_CHARS = 64
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
-MAX_MACHINES = 64  # every machine is asked in a thread of its own
+MAX_MACHINES = 64  # each machine is contacted in its own thread
 NAME_FORMAT = "1 to 64 letters, digits, dots, hyphens or underscores"
 VALUE_FORMAT = '"ssh:HOST", or "ssh:HOST PATH" with the path of the shim on that machine'
 
@@ -69,7 +69,7 @@ def _parse_machine(path: str, name: str, value: object) -> Machine:
     parts = []
     if isinstance(value, str) and value.startswith(SSH_PREFIX) and value.isprintable():
         parts = value.removeprefix(SSH_PREFIX).split(maxsplit=1)
-    # A destination that begins with a hyphen would be an option of `ssh`.
+    # `ssh` would treat a destination that starts with a hyphen as an option.
     if not parts or parts[0].startswith("-"):
         raise create_invalid_value_error(path, ("machines", name), value, VALUE_FORMAT)
     return Machine(name, *parts)

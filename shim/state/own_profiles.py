@@ -15,7 +15,7 @@ from shim.state.config import ShimSettings, get_config_dir
 
 BUNDLED_VENDORS = dict(adapters.VENDORS)
 FOLDER_NAME = "vendors"
-MAX_PROFILES = 200  # the number of profiles that are registered
+MAX_PROFILES = 200  # the maximum number of registered profiles
 
 
 def load_adapters_and_errors() -> tuple[dict[str, Adapter], dict[str, FrontendError]]:

@@ -1,4 +1,5 @@
-"""Stores the commands that each vendor offered in its last session in a folder.
+"""Stores the commands that a vendor offered in its last session, for each vendor and working
+directory.
 
 A frontend requests the commands before the vendor runs, so the response contains the stored
 commands.

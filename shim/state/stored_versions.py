@@ -24,7 +24,7 @@ from shim.state.files import (
 )
 
 VERSIONS_FOLDER = "versions"
-MAX_VERSIONS = 200  # the number of stored versions; the oldest are removed
+MAX_VERSIONS = 200  # the maximum number of stored versions; the oldest are removed first
 # The size limit for a version file. It contains the command prefix and a pattern from the profile.
 MAX_VERSION_BYTES = 64 * 1024
 PROMISES_FOLDER = "promises"

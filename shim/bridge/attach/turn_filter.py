@@ -53,8 +53,8 @@ class FrontendTurnFilter:
     """One frontend's view of the session's turns.
 
     create_id       returns a new UUID
-    is_controller   whether the frontend has control; a turn without a named message is then the
-                    frontend's own, too
+    is_controller   whether the frontend has control; if so, a turn that names no message also
+                    belongs to the frontend
     mode            the session's last permission mode, or "" before the first one
     requested_mode  the mode from the frontend's own flags; this change is not reported to it
     waiting_ids     UUIDs of the frontend's messages that have no result yet

@@ -49,8 +49,8 @@ class SessionDrawing:
     """The most recent steps of one session, rendered for all its readers.
 
     position        the position of the last rendered line; None before the first line
-    dropped_number  a line number; steps whose last change came from this line or an earlier one
-                    may no longer be kept
+    dropped_number  a line number; steps whose last change came from this line or an earlier one may
+                    have been dropped
     opening_lock    held by the reader that renders the session's past
     """
 
@@ -112,7 +112,7 @@ class SessionDrawing:
 
     def list_steps(self, after_number: int, last_number: int) -> list[DrawnStep]:
         """Return the kept steps that last changed after line `after_number` and at line
-        `last_number` or earlier, ordered by change.
+        `last_number` or earlier, ordered by their last change.
         """
         self.last_use_s = time.monotonic()
         steps = list[DrawnStep]()

@@ -1,7 +1,7 @@
-"""The sessions of other machines for the page, beside those of this machine.
+"""Manages the sessions of other machines for the web page, together with those of this machine.
 
-A machine is asked in a thread, and only while somebody looks at the list. The page gets its last
-answer at once, so that a machine that is slow or away delays nothing.
+A thread requests the sessions of a machine, but only while a page shows the list. The page gets the
+machine's last answer immediately, so a slow or unavailable machine does not delay the page.
 """
 
 import subprocess
@@ -27,14 +27,14 @@ from shim.core.errors import FrontendError
 from shim.core.reading.values import shorten_session_id, split_machine
 from shim.state.machines import Machine
 
-REFRESH_INTERVAL_S = 2.0  # between two requests while somebody looks at the list
-# A machine that is away is asked less often, because each request starts `ssh`.
+REFRESH_INTERVAL_S = 2.0  # between two requests while a page shows the list
+# An unavailable machine is asked less often, because each request starts `ssh`.
 AWAY_INTERVAL_S = 15.0
-IDLE_TIMEOUT_S = 60.0  # without a look at the list; then the relay ends
+IDLE_TIMEOUT_S = 60.0  # the relay ends after no page has shown the list for this long
 
 
 class MachineWatcher:
-    """Keeps the last answer of a machine, and asks for the next one in a thread."""
+    """Stores the last answer of a machine, and requests the next answer in a thread."""
 
     def __init__(self, machine: Machine, environment: Mapping[str, str]) -> None:
         self._machine = machine
@@ -45,7 +45,7 @@ class MachineWatcher:
         self._is_running = False
 
     def get_listing(self) -> MachineListing:
-        """Return the last answer. Ask for the next one, without waiting for it."""
+        """Return the last answer, and start a request for the next one in a thread."""
         with self._condition:
             self._wanted_until = time.monotonic() + IDLE_TIMEOUT_S
             if not self._is_running:
@@ -54,7 +54,9 @@ class MachineWatcher:
             return self._listing
 
     def _refresh(self) -> None:
-        """Ask the machine until nobody has looked at the list for IDLE_TIMEOUT_S."""
+        """Request the machine's sessions repeatedly, until no page has shown the list for
+        IDLE_TIMEOUT_S.
+        """
         with SessionLister(self._machine, self._environment) as lister:
             while True:
                 listing = lister.list_sessions(includes_ended=True)

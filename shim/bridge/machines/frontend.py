@@ -31,12 +31,13 @@ from shim.state.files import write_all
 from shim.state.machines import load_machines
 
 CHUNK_BYTES = 64 * 1024
-# Fields that the other machine does not get: the session is named separately, and the paths of the
-# shim's own files are those of this machine.
+# The fields that are not sent to the other machine. The session is passed separately, and the paths
+# of the shim's own files are only valid on this machine.
 LOCAL_FIELDS = frozenset(
     ("resume", "continue_last", "machine", "cwd", "shim_config", "shim_record", "shim_log")
 )
-MAX_FILE_CHARS = 256 * 1024  # of a settings file that is sent to the other machine
+# the maximum length of a settings file that is sent to the other machine
+MAX_FILE_CHARS = 256 * 1024
 
 
 def find_resumed_session(
@@ -88,7 +89,7 @@ def run_conversation_on_machine(
             _copy_lines(process.stdout)
             process.wait(EXIT_TIMEOUT_S)
         except (BrokenPipeError, subprocess.TimeoutExpired):
-            pass  # the frontend or `ssh` has ended; the status tells the reason
+            pass  # the frontend or `ssh` has exited; the exit status shows why
         finally:
             stop_ssh(process)
         check_ssh_status(machine, process.returncode, stderr)

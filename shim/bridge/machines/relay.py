@@ -1,7 +1,8 @@
 """The relay, which SSH starts on another machine as `shim bridge relay`. It lists the sessions of
 its user, connects the other machine to a session's host, and runs a few commands.
 
-The relay trusts its stdin: whoever can log in as the user can do everything that the relay does.
+The relay trusts its stdin, because anyone who can log in as the user can do the same without the
+relay.
 """
 
 import os
@@ -31,7 +32,8 @@ from shim.state.files import write_all
 CHUNK_BYTES = 64 * 1024
 # SSH notices a lost connection only when it has something to send.
 KEEPALIVE_INTERVAL_S = 30.0
-# The number of ended sessions in an answer. Older ones are found on their own machine.
+# The number of ended sessions in an answer. Sessions that ended earlier can only be found on their
+# own machine.
 MAX_ENDED_SESSIONS = 500
 
 
@@ -101,7 +103,7 @@ def _relay_host_frames(session_id: str) -> int:
     except OSError as error:
         raise FrameError(f"the session does not run: {error.strerror}") from None
     with host_socket:
-        # A thread of its own, so that neither direction can block the other one.
+        # Each direction has its own thread, so that neither can block the other.
         Thread(target=_copy_stdin, args=(host_socket,), daemon=True).start()
         _copy_to_stdout(host_socket)
     return 0

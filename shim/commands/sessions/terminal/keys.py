@@ -82,7 +82,7 @@ class KeyParser:
 
     def feed(self, data: bytes) -> list[str]:
         """Return the pressed keys: names of keys, and `KeyboardInputText` for typed characters.
-        Consecutive characters are one text.
+        Consecutive characters are returned as one text.
 
         Several lines in one read are returned as one paste, because a terminal without bracketed
         paste sends pasted lines like typed ones. If a read contains only Ctrl-C, it ends a paste

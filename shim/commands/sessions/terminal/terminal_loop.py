@@ -38,7 +38,7 @@ READ_CHUNK_BYTES = 64 * 1024
 # A person needs longer to type the next key.
 BURST_TIMEOUT_S = 0.05
 # The wait for the next piece of a paste without start and end marks.
-# It allows for a busy machine or network.
+# A busy machine or network may delay the pieces.
 PASTE_BURST_TIMEOUT_S = 0.25
 MIN_PASTE_BYTES = 256  # this many bytes in one read always count as a paste
 MAX_BURST_S = 5.0  # for all pieces of a paste; nothing else is handled meanwhile
