@@ -34,9 +34,6 @@ from shim.state.config import ShimSettings, VendorSettings, load_shim_settings
 CONTROLLER_NAME = "web"
 WATCHER_NAME = "web reader"
 READ_BATCH_FRAMES = 256  # frames of an ended session that are read at once
-# The maximum number of cached logs of ended sessions.
-# The index of a log needs a few kB, and a page shows only one session.
-MAX_OPEN_LOGS = 16
 STATE_KEYS = ("state", "status", "waitingFor", "needs", "detail")
 
 
