@@ -159,7 +159,7 @@ class ConversationStartup(NamedTuple):
         if session.vendor != self.adapter.name:
             return self
         if self.invocation.resume_session_at is None:
-            if not session.vendor_session or self._loses_resumed_session():
+            if not session.vendor_session or self._needs_rebuilt_history():
                 return self._load_unstored_history(session)
             return self._adopt_newer_transcript(session)
         from shim.io.transcript import read_transcript_end
@@ -200,8 +200,10 @@ class ConversationStartup(NamedTuple):
             StoredSession(self.adapter.name, "", cwd=self.cwd), point, reason
         )
 
-    def _loses_resumed_session(self) -> bool:
-        """Return whether the vendor would lose the session if it resumed the session itself."""
+    def _needs_rebuilt_history(self) -> bool:
+        """Return whether the vendor needs the transcript as text, because it would lose the session
+        if it resumed the session itself.
+        """
         if self.recordings is not None:
             return False
         environment = self._get_vendor_environment()
