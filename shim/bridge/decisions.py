@@ -184,7 +184,7 @@ def build_permission_prompt(
     """Build the permission prompt for a request from a session in the folder `cwd`."""
     tool = str(request.get("tool_name"))
     if request.get("subtype") == ELICITATION_SUBTYPE or tool in INTERACTIVE_TOOLS:
-        # An answer to one of these calls says nothing about later calls.
+        # The answer to one of these calls does not apply to later calls.
         return PermissionPrompt(request_id, request, (), ())
     rule = find_narrowest_allow_rule(tool, as_dict(request.get("input")), cwd)
     if rule is not None:

@@ -256,7 +256,7 @@ def build_resume_invocation(
     session: SessionRecord, folder: str, requested: Invocation, *, is_copy: bool = False
 ) -> Invocation:
     """Return the flags for resuming or forking a session in `folder`: the original flags combined
-    with the new ones.
+    with the new flags.
 
     Settings files are read if they must be compared or merged. Raise FrontendError like
     `check_flag_files_exist`.

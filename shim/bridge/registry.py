@@ -57,8 +57,8 @@ METADATA_FILE, START_FILE, SETTINGS_FILE, FLAG_SETTINGS_FILE, LOG_FOLDER = (
 STDERR_FILE = "stderr.log"
 # The size limit of start.json, whose prompt may contain an image. host.json is far smaller.
 MAX_FILE_BYTES = 16 * 1024 * 1024
-# The number of ended sessions that are listed and kept, in addition to the running ones.
-# Sessions that ended earlier are removed.
+# The maximum number of ended sessions that are listed and stored, in addition to the running
+# sessions. Sessions that ended earlier are removed.
 MAX_ENDED_SESSIONS = 10_000
 # Another process may create the lock file again while the folder is being removed.
 REMOVE_ATTEMPTS = 3
@@ -148,7 +148,7 @@ def create_session_folder(session_id: str, environment: Mapping[str, str]) -> st
 
 
 def list_sessions(environment: Mapping[str, str]) -> list[SessionRecord]:
-    """Return all running sessions and up to MAX_ENDED_SESSIONS ended ones. The most recently
+    """Return all running sessions, and up to MAX_ENDED_SESSIONS ended sessions. The most recently
     created session comes first.
 
     Clean up after dead hosts.
@@ -192,7 +192,7 @@ def find_session_trusting_metadata(
     session_id: str, environment: Mapping[str, str]
 ) -> SessionRecord | None:
     """Return the session like `find_session`, but skip the lock check if the metadata says that the
-    session has ended. This makes it fast to list a month of ended sessions.
+    session has ended. Without the lock check, many ended sessions can be listed quickly.
 
     The host of such a session may hold the lock slightly longer, but it accepts no more clients.
     """

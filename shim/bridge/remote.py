@@ -127,7 +127,9 @@ class SessionLister:
             self._relay = None
 
     def list_sessions(self, *, includes_ended: bool) -> MachineListing:
-        """Return the machine's sessions, or those of its last answer if it does not answer."""
+        """Return the machine's sessions. If the machine does not answer, return the sessions in its
+        last answer.
+        """
         try:
             answer = self._request_sessions(includes_ended=includes_ended)
         except MachineUnavailableError as error:

@@ -16,7 +16,7 @@ from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS
 from shim.core.reading.typed import Any
 
 # The errors that mean that the reader has disconnected: a closed pipe, socket or terminal, or a
-# stdout that was never open. Other errors concern the destination itself, such as a full disk.
+# stdout that was never open. All other errors are errors of the destination, such as a full disk.
 DISCONNECT_ERRNOS = (errno.EPIPE, errno.ECONNRESET, errno.EIO, errno.EBADF, errno.ENXIO)
 SAFE_BYTES = 4096  # PIPE_BUF of Linux
 POLL_INTERVAL_S = 0.2  # between two calls of `is_terminating`
@@ -45,8 +45,8 @@ _is_stderr_unread = False
 
 
 def warn(text: str) -> None:
-    """Write lines to stderr. If the reader was too slow once, do not wait for it again until it
-    continues to read.
+    """Write lines to stderr. After the reader was too slow once, do not wait for the reader again
+    until it has continued to read.
     """
     global _is_stderr_unread
     try:

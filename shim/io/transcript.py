@@ -36,7 +36,7 @@ from shim.io.transcript_lines import (
 if TYPE_CHECKING:
     from shim.core.claude.resume_point import ResumePoint
 
-MAX_FILE_BYTES = 256 * 1024 * 1024  # readers load complete transcripts, and skip larger ones
+MAX_FILE_BYTES = 256 * 1024 * 1024  # readers load complete transcripts, and skip larger files
 TAIL_BYTES = 64 * 1024  # the part of an existing file that is searched for the last message id
 MAX_ENTRYPOINT_CHARS = 64  # limited because every line contains the entrypoint
 

@@ -256,8 +256,8 @@ class RecordedSessionStepReader:
         return self.story.add_recorder_note(time_s, note)
 
     def _add_child_record(self, time_s: float, record: RecordingRecord) -> list[SessionStepChange]:
-        """Translate a record of the child's output or exit. A translated result is held until the
-        `result` note that follows.
+        """Translate a record of the child's output or exit. A translated result is stored until the
+        following `result` note arrives.
         """
         changes = []
         if record.code != "x":
@@ -274,9 +274,8 @@ class RecordedSessionStepReader:
         return changes
 
     def _add_result_note(self, note: object) -> list[SessionStepChange]:
-        """Add the turn's result from a `result` note. The note's fields override those of the
-        translated result. For text output that cannot be translated, the note is the only
-        result.
+        """Add the turn's result from a `result` note. The note's fields override the fields of the
+        translated result. For text output that cannot be translated, the note is the only result.
         """
         fields = as_dict(note)
         if self._pending_result is not None:
@@ -294,8 +293,8 @@ class RecordedSessionStepReader:
         return []
 
     def _flush_pending_result(self) -> list[SessionStepChange]:
-        """Add the held result without a `result` note. Earlier versions of the shim did not record
-        this note.
+        """Add the stored result, because no `result` note follows. Earlier versions of the shim did
+        not record this note.
         """
         if self._pending_result is None:
             return []

@@ -1,4 +1,6 @@
-"""Compares the flags and settings files of a frontend with those of the session that it joins."""
+"""Compares the flags and settings files of a frontend with the flags and settings files of the
+session that the frontend joins.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -191,8 +191,8 @@ def read_message_id(body: Mapping[str, Any]) -> str:
     """Return a message's id from a request's body, or "" if it is missing. Raise HTTPError if the
     id is not a UUID.
 
-    The message's line in the log gets the same id. A message that is posted twice is therefore
-    accepted only once, even if the session has ended and was resumed in between.
+    The message's line in the log gets the same id. The session therefore accepts a message only
+    once, even if the message is posted again after the session has ended and was resumed.
     """
     value = read_text_field(body, "id", is_required=False)
     if value:

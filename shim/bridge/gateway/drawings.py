@@ -15,11 +15,11 @@ from shim.bridge.gateway.step_renderer import SessionStepRenderer, render_step
 from shim.core.bridge.frames import LogCursor
 from shim.story.export.view_model import SessionStepView
 
-MAX_KEPT_STEPS = 1000  # steps that are kept per session; an opened page shows all of them
+MAX_KEPT_STEPS = 1000  # stored steps per session; a page shows all of them when it is opened
 # The limit for the average step size of a drawing.
 # A drawing is therefore at most as large as the largest exported page.
 MAX_CHARS_PER_STEP = 4000
-# The number of drawings that are kept. A person switches between fewer sessions. All drawings
+# The maximum number of stored drawings. A person switches between fewer sessions. All drawings
 # together have at most 128 million characters of text.
 MAX_KEPT_DRAWINGS = 32
 UNUSED_DRAWING_TTL_S = 12 * 3600.0  # a phone that sleeps overnight reconnects in the morning
@@ -107,11 +107,11 @@ class SessionDrawing:
         return drawn_step.cursor.number
 
     def count_dropped_steps(self) -> int:
-        """Return the number of session steps that are no longer kept."""
+        """Return the number of the session's steps that were dropped."""
         return self._step_count - len(self._steps)
 
     def list_steps(self, after_number: int, last_number: int) -> list[DrawnStep]:
-        """Return the kept steps that last changed after line `after_number` and at line
+        """Return the stored steps that last changed after line `after_number` and at line
         `last_number` or earlier, ordered by their last change.
         """
         self.last_use_s = time.monotonic()

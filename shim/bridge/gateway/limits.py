@@ -12,7 +12,8 @@ from shim.bridge.gateway.connections import compute_max_connections
 # A person sends requests more slowly than this limit. A script can wait and retry.
 MAX_POST_BURST = 60
 MAX_POSTS_PER_S = 10.0
-# One token's streams may use at most a third of all connections. Requests need the others.
+# One token's streams may use at most a third of all connections. The remaining connections are
+# reserved for requests.
 STREAM_DIVISOR = 3
 MAX_STREAMS = 128  # open streams of tabs, phones and scripts; each needs a host connection
 

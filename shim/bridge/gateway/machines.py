@@ -86,7 +86,9 @@ class AllMachinesSessionManager(LocalBackgroundSessionManager):
         self._watchers = [MachineWatcher(machine, environment) for machine in machines.values()]
 
     def list_sessions(self) -> list[dict[str, Any]]:
-        """Return the sessions of this machine, and those of the last answer of each other one."""
+        """Return the sessions of this machine, and the sessions in the last answer of every other
+        machine.
+        """
         return _merge_sessions(super().list_sessions(), self._list_remote_sessions())
 
     def find_sessions(self, id_prefix: str) -> list[dict[str, Any]]:

@@ -265,7 +265,7 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
         if mode := find_reported_permission_mode(line):
             yield encode_server_sent_event("mode", orjson.dumps({"mode": mode}))
         if sent_number < drawing.dropped_number:
-            # Other readers are far ahead, so steps that this reader needs are no longer kept.
+            # Other readers are far ahead, so steps that this reader needs were already dropped.
             yield from self._encode_past(LogCursor(cursor.generation, sent_number), cursor.number)
             return
         steps = drawing.list_steps(sent_number, cursor.number)

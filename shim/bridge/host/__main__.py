@@ -35,7 +35,8 @@ SIGNAL_STATUSES = (143, 129)  # exit statuses of a conversation that a signal en
 # The first turn starts within these lines, after the replayed user messages.
 MAX_HEAD_LINES = 1000
 STARTER_TIMEOUT_S = 5.0  # the process that starts the host only writes one small file
-MAX_PENDING_CONNECTIONS = 1000  # clients that are told why the start failed
+# the maximum number of clients that receive the reason of a failed start
+MAX_PENDING_CONNECTIONS = 1000
 
 
 def main(args: list[str]) -> int:
@@ -183,7 +184,7 @@ def _is_vendor_init(line: bytes) -> bool:
 
 
 def _reject_waiting_clients(listener: socket.socket, reason: str) -> None:
-    """Send all clients that wait at the socket the reason why the session could not be started."""
+    """Tell all clients that wait at the socket why the session could not be started."""
     listener.setblocking(False)
     with suppress(OSError):
         for _ in range(MAX_PENDING_CONNECTIONS):

@@ -71,7 +71,7 @@ def _read_line() -> bytes | None:
 
 
 def _list_sessions(*, includes_ended: bool) -> list[dict[str, Any]]:
-    """Return the metadata of the running sessions, and of up to MAX_ENDED_SESSIONS ended ones."""
+    """Return the metadata of all running sessions, and of up to MAX_ENDED_SESSIONS ended sessions."""
     sessions = list[dict[str, Any]]()
     ended_count = 0
     for session in registry.list_sessions(os.environ):

@@ -88,8 +88,8 @@ def run_agents_command(args: Sequence[str]) -> CommandOutput:
 
 
 def _print_session_lists(options: Mapping[str, str], writer: "SessionListWriter") -> CommandOutput:
-    """Print the sessions of this machine at once, and those of other machines as they arrive. Return
-    the rest of the output.
+    """Print the sessions of this machine immediately, and the sessions of other machines as they
+    arrive. Return the rest of the output.
     """
     machine_name = options.get("--machine")
     if machine_name is None:

@@ -195,8 +195,8 @@ def _resolve_origin(invocation: Invocation) -> BackgroundSessionStartOptions:
 def _build_copy_origin(
     invocation: Invocation, original_id: str, note: str
 ) -> BackgroundSessionStartOptions:
-    """Return the options for a copy of a session. The copy of a background session keeps its
-    restrictions.
+    """Return the options for a copy of a session. A copy of a background session has the same
+    restrictions as the original.
     """
     session_id = canonicalize_uuid(original_id)
     record = None

@@ -46,7 +46,9 @@ TRIAL_FILE = ".doctor"  # written and removed, to test the folder
 def check_machine_setup(
     settings: ShimSettings, environment: Mapping[str, str], cwd: str
 ) -> list[DiagnosisFinding]:
-    """Return all findings about the machine in reading order, except those about the settings file."""
+    """Return all findings about the machine in reading order, except the finding about the settings
+    file.
+    """
     return [
         _check_state_folder(environment),
         *_check_log(settings),

@@ -438,7 +438,7 @@ def _format_json(value: Any) -> str:
 
 
 def _list_tool_names(adapter: Adapter) -> frozenset[str]:
-    """Return the tool names that this vendor's calls may have: Claude's tools and those in the
+    """Return the tool names that this vendor's calls may have: Claude's tools and the tools in the
     vendor's tool table.
     """
     names = {*CLAUDE_TOOLS, *adapter.listed_tools}

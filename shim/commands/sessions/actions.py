@@ -85,7 +85,9 @@ def list_sessions(
 def _list_by_machine(
     machine_name: str | None, includes_ended: bool
 ) -> Iterator[Sequence[SessionRecord]]:
-    """Yield the sessions of this machine, and then those of each other machine as they arrive."""
+    """Yield the sessions of this machine, and then the sessions of each other machine as they
+    arrive.
+    """
     if machine_name is None:
         yield [
             record

@@ -32,7 +32,7 @@ from shim.story.terminal.console import JsonOption, open_console, print_json, pr
 MAX_LISTED_SESSIONS = 10  # listed without --all
 DAY_SECONDS = 86_400.0  # seconds per day
 MIN_ID_CHARS = 4  # the minimum length of a session id prefix
-MAX_TITLE_CHARS = 80  # of the first prompt that are shown
+MAX_TITLE_CHARS = 80  # characters of the first prompt that are shown
 # The bytes of a transcript that are searched for the first prompt. A list may have 10,000 sessions.
 MAX_TITLE_BYTES = 64 * 1024
 

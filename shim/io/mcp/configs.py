@@ -1,5 +1,5 @@
-"""Loads the MCP servers from `--mcp-config` before a vendor is started. Error texts match those of
-the real claude (2.1.330).
+"""Loads the MCP servers from `--mcp-config` before a vendor is started. The error texts are the
+same as in the real claude (2.1.330).
 """
 
 import os

@@ -197,7 +197,7 @@ class McpRelayServer:
         tool_input: Mapping[str, Any],
     ) -> None:
         """Call a tool if the permission decision allows the call. If the frontend has changed the
-        arguments, use the changed ones.
+        arguments, use the changed arguments.
         """
         try:
             decision = await self._decide_call(tool, tool_input)

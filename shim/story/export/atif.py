@@ -23,7 +23,7 @@ from shim.story.replies import ModelReply, RecordingTraceReader, TraceItem
 
 ATIF_VERSION = "ATIF-v1.8"
 MAX_WAITING_STEPS = 64  # steps that wait for `init`, which names the agent
-MAX_DEPTH = 20  # nested subagents; deeper ones count as the main agent
+MAX_DEPTH = 20  # levels of subagents; subagents at deeper levels count as the main agent
 
 WriteFunction = Callable[[bytes], None]
 

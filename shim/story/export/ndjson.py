@@ -26,7 +26,7 @@ WriteFunction = Callable[[bytes], None]
 # Control messages. The frontend returns their input unchanged. A live conversation therefore cannot
 # redact this input, but an export can.
 _CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
-_UNLIMITED_BYTES = 1 << 62  # lines of any length are kept whole
+_UNLIMITED_BYTES = 1 << 62  # lines of any length are exported completely
 # The format of the UUIDs of lines that the export adds.
 # These lines contain text that was withheld until the end of a block.
 _UUID_FORMAT = "00000000-0000-4000-9000-{:012d}"

@@ -43,7 +43,7 @@ MAX_GROWTH_POINTS = 120  # per streamed text; more would not make a replay smoot
 # The size of a step without its texts, and the size of a growth point.
 STEP_OVERHEAD_CHARS = 150
 GROWTH_POINT_CHARS = 12
-MAX_DEPTH = 4  # nested subagents; deeper ones are shown at this depth
+MAX_DEPTH = 4  # levels of subagents; subagents at deeper levels are shown at this level
 
 
 class TruncatedText(NamedTuple):

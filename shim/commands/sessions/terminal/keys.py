@@ -180,7 +180,7 @@ def _join_burst(keys: list[str]) -> list[str]:
     """Join several lines of one read into one paste. An Enter at the end remains a key.
 
     If the read contains an editing key, such as an arrow, the keys are returned unchanged, because
-    they were typed ahead.
+    a person has typed them in advance.
     """
     last_text = max(
         (index for index, key in enumerate(keys) if isinstance(key, KeyboardInputText)), default=-1
