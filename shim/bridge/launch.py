@@ -31,7 +31,7 @@ from shim.io.ids import create_uuid
 from shim.process.environment import get_working_directory
 from shim.process.package import require_package_files_for_child
 
-PROTOCOL_VERSION = 1  # version of the metadata and the frames
+PROTOCOL_VERSION = 1  # the version of the metadata format and of the frame format
 # The maximum size of stderr.log, to which all hosts of a session append.
 # A host truncates the file while it runs.
 MAX_STDERR_BYTES = 1024 * 1024
@@ -141,7 +141,7 @@ def start_host(
         if listener is not None:
             sockets.remove_host_socket(folder)
         if is_new and (host_lock is not None or isinstance(error, lock.FileLocksUnsupportedError)):
-            shutil.rmtree(folder, ignore_errors=True)  # the session was never started
+            shutil.rmtree(folder, ignore_errors=True)  # no session was started in this new folder
         if isinstance(error, FrontendError):
             raise
         raise FrontendError(

@@ -20,7 +20,7 @@ from shim.core.reading.typed import Any
 DISCONNECT_ERRNOS = (errno.EPIPE, errno.ECONNRESET, errno.EIO, errno.EBADF, errno.ENXIO)
 SAFE_BYTES = 4096  # PIPE_BUF of Linux
 POLL_INTERVAL_S = 0.2  # between two calls of `is_terminating`
-STDERR_TIMEOUT_S = 0.2  # for writes to stderr, whose reader may not read
+STDERR_TIMEOUT_S = 0.2  # for a write to stderr, because the reader of stderr may never read
 
 
 def write_available(descriptor: int, data: bytes, timeout_s: float = 0.0) -> bytes:

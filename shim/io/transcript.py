@@ -393,7 +393,7 @@ class Transcript:
         for key in (
             b'"sessionId":',
             b'"session_id":',
-        ):  # cannot match inside a string, whose quotes are escaped
+        ):  # this cannot match inside a JSON string, because its quotes are escaped
             data = data.replace(key + dump_json(original_id), key + dump_json(session_id))
         while data:
             count = os.write(descriptor, data)

@@ -141,7 +141,7 @@ class ReplayPlayer:
                 continue
             self._pause_output(step.pause_s)
             if replayer.jump_count != jump_count and step.kind != "fail":
-                continue  # the replay continues at another record
+                continue  # the input has moved the replay to another record
             if step.kind != "say":
                 return step
             self._write(step.stream_code, step.data)
@@ -276,7 +276,7 @@ def exit_by_signal(signal_name: str) -> None:
         import resource
 
         hard_limit = resource.getrlimit(resource.RLIMIT_CORE)[1]
-        # the program has not crashed, so no core dump is needed
+        # The program has not crashed, so no core dump is needed.
         resource.setrlimit(resource.RLIMIT_CORE, (0, hard_limit))
     except (ImportError, OSError, ValueError):
         pass

@@ -45,7 +45,7 @@ def load_settings_table(path: str, *, must_exist: bool) -> Table:
     Raise FrontendError if the file is not valid TOML.
     """
     if not (must_exist or os.path.lexists(path)):
-        return {}  # this includes a home directory that is not a folder
+        return {}  # the file is also missing if the home directory is not a folder
     try:
         data = _read_bytes(path)
     except FileNotFoundError:

@@ -172,7 +172,7 @@ def _parse_json(data: bytes) -> object:
     text = data.decode("utf-8")
     try:
         scanner: Any = import_module("_json")
-    except ImportError:  # a Python other than CPython
+    except ImportError:  # only CPython has this scanner
         import json
 
         return json.loads(text)

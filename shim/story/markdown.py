@@ -54,7 +54,8 @@ def _make_printable(tokens: Iterable[Token]) -> None:
 
 def build_markdown_tree(source: str) -> list[MarkdownNode]:
     tokens = parse_markdown_tokens(source)
-    if any(token.level >= MAX_NESTING - 1 for token in tokens):  # the parser drops deeper blocks
+    # The parser would drop blocks at deeper levels.
+    if any(token.level >= MAX_NESTING - 1 for token in tokens):
         return [["div", {"class": "said"}, escape_control_chars(source)]]
     root: list[Any] = []
     stack = [root]

@@ -421,7 +421,7 @@ class SessionStepTracker:
         cost = line.get("total_cost_usd")
         if (
             isinstance(cost, int | float) and 0 <= cost < MAX_COST_USD
-        ):  # the cost of the session so far
+        ):  # this value is the cost of the session so far
             cost_session_id, earlier_cost, session_cost = self._costs
             if cost_session_id != (session_id := str(line.get("session_id"))):
                 earlier_cost = earlier_cost + session_cost

@@ -161,7 +161,7 @@ class RecordedSessionStepReader:
         self._is_translatable = False  # a child's output can be translated
         self._stderr = HeadTailBuffer()
         self._time_s = 0.0
-        self._signalled_child: object = None  # received a signal from the shim
+        self._signalled_child: object = None  # the child that received a signal from the shim
         # The time and the event of a translated result whose `result` note is not read yet.
         self._pending_result: tuple[float, Mapping[str, Any]] | None = None
         self._has_unnoted_result = False  # a result was added without its note

@@ -371,7 +371,7 @@ class FrontendSessionBridge:
         if not isinstance(request, dict):
             return
         self._open_prompts[prompt_id] = request
-        if not self.has_other_controller:  # another controller answers prompts of its own turns
+        if not self.has_other_controller:  # another controller answers the prompts of its own turns
             self._forward_prompt(prompt_id, request)
 
     def _forward_prompt(self, prompt_id: str, request: Mapping[str, Any]) -> None:

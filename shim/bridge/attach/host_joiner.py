@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from shim.io.stdin import Stdin
 
 POLL_INTERVAL_S = 0.05  # between checks whether a host has exited
-BUSY_ERROR = (  # the text of the real claude (B50)
+BUSY_ERROR = (  # the same text as in the real claude (B50)
     "Error: That session is running in the background ({id}). Run `claude attach {id}` to open it, or `claude stop "
     "{id}` first to resume it here. Add --fork-session to branch off a copy instead."
 )

@@ -127,7 +127,7 @@ class FrontendTurnFilter:
             self.mode = mode
         match line.get("type"), line.get("subtype"):
             case ("system", "session_state_changed") | ("message_stop", _):
-                return []  # each frontend gets its own line
+                return []  # this line is created separately for each frontend
             case ("system", "init"):
                 return self._start_turn(raw)
             case ("result", _):

@@ -405,7 +405,8 @@ class SessionAction(NamedTuple):
     """An action that a POST performs on a session."""
 
     summary: str
-    build_frame: Callable[[dict[str, Any]], dict[str, Any]]  # returns the frame for the host
+    # Builds the frame for the host from the request's body.
+    build_frame: Callable[[dict[str, Any]], dict[str, Any]]
     properties: Mapping[str, Any] = {}  # JSON schemas of the body's properties
     required: tuple[str, ...] = ()  # names of required properties
 

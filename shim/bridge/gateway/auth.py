@@ -14,7 +14,8 @@ import orjson
 from shim.bridge.gateway.tokens import GatewayTokenFile, Role
 from shim.core.reading.diagnostics import escape_control_chars
 
-MAX_BODY_BYTES = 1024 * 1024  # request body; a message that a person types is far smaller
+# The size limit for a request body. Messages that a person types are far smaller.
+MAX_BODY_BYTES = 1024 * 1024
 # Body of a request without a token. Anyone may send such requests on all connections at once.
 MAX_PUBLIC_BODY_BYTES = 4096
 PUBLIC_PATHS = frozenset(("/", "/openapi.json", "/login"))  # contain no session data

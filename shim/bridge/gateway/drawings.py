@@ -41,7 +41,7 @@ class DrawnStep:
         """Return the step as JSON. The step's Markdown is parsed only for its first reader."""
         if self._step is not None:
             self._json = orjson.dumps(render_step(self._step))
-            self._step = None  # free its many objects, which every garbage collection would visit
+            self._step = None  # frees many objects that each garbage collection would have to visit
         return self._json
 
 
@@ -72,7 +72,8 @@ class SessionDrawing:
         self.dropped_number = dropped_number
         self._step_count = 0
         self.last_use_s = time.monotonic()
-        self._steps = dict[int, DrawnStep]()  # by step number; the most recently changed is last
+        # The steps by number. The most recently changed step is last.
+        self._steps = dict[int, DrawnStep]()
         self._char_count = 0
 
     async def draw_line(self, cursor: LogCursor, at_ms: int, line: bytes) -> None:

@@ -25,7 +25,8 @@ class Operation(NamedTuple):
 
     method: str  # in lower case, as in OpenAPI
     path: str
-    handler: Callable[..., Awaitable[Any]]  # called with the gateway and a request
+    # The function that is called with the gateway and a request.
+    handler: Callable[..., Awaitable[Any]]
     summary: str
     properties: Mapping[str, Any] = {}  # JSON schemas of a POST body's properties
     required: tuple[str, ...] = ()  # names of required properties

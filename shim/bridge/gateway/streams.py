@@ -36,7 +36,7 @@ RETRY_DELAY_MS = 1000  # before a browser reconnects automatically
 # The maximum number of frames that are queued here for the browser.
 # Further frames stay in the host's queue, which has its own limit.
 MAX_WAITING_FRAMES = 64
-WRITE_CHUNK_BYTES = 64 * 1024  # size of one write of events
+WRITE_CHUNK_BYTES = 64 * 1024  # the maximum size of one write
 # The longest time that a stream works before other streams run. About five such slices pass between
 # the arrival of an event from the host and its sending to the browser.
 MAX_SLICE_S = 0.0003

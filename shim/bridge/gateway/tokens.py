@@ -204,7 +204,7 @@ class GatewayTokenFile:
                     file, _encode_tokens(GatewayTokenPair(_create_token(), _create_token()))
                 ),
             )
-            os.link(draft_path, self._path)  # fails if the file exists
+            os.link(draft_path, self._path)  # unlike a rename, this fails if the file exists
         except FileExistsError:
             pass
         except OSError:

@@ -35,7 +35,7 @@ SIGNAL_STATUSES = (143, 129)  # exit statuses of a conversation that a signal en
 # The first turn starts within these lines, after the replayed user messages.
 MAX_HEAD_LINES = 1000
 STARTER_TIMEOUT_S = 5.0  # the process that starts the host only writes one small file
-# the maximum number of clients that receive the reason of a failed start
+# The maximum number of clients that receive the reason of a failed start.
 MAX_PENDING_CONNECTIONS = 1000
 
 

@@ -114,4 +114,4 @@ class HubStdout:
             self._runner.on_conversation_lines(data)
         if self._runner.has_failed:
             raise FrontendDisconnectedError(self._runner.failure_reason)
-        await anyio.lowlevel.cancel_shielded_checkpoint()  # lets the tasks of the clients run
+        await anyio.lowlevel.cancel_shielded_checkpoint()  # lets the client tasks run

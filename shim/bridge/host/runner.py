@@ -238,7 +238,8 @@ class SessionHubRunner:
             if number in self.connections:
                 self.connections[number].write_outgoing_frames(self.hub.take_outgoing_frames)
         self._last_write = time.monotonic()
-        if commands := self.hub.take_commands():  # a client's queue has space for more log lines
+        # There are commands if a client's queue has space for more log lines.
+        if commands := self.hub.take_commands():
             for command in commands:
                 self._run_command(command)
             self._write_due.set()

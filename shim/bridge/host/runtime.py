@@ -175,7 +175,7 @@ class SessionHostRuntime:
         self._server = UnixServer(listener, self.runner, self.source)
         self._folder = folder
         self._startup = startup
-        self._upgrade_notice = ""  # about replaced package files; "" before it was reported
+        self._upgrade_notice = ""  # the notice about replaced package files; "" before an upgrade
         metadata.update(
             {
                 "pid": os.getpid(),
@@ -354,7 +354,7 @@ def _load_settings(startup: ConversationStartup, default: ClaudeSettings) -> Cla
     """
     try:
         return load_claude_settings(startup.invocation, startup.environment, startup.cwd)
-    except (FrontendError, OSError):  # OSError also if the folder was removed
+    except (FrontendError, OSError):  # OSError is raised if the folder was removed
         return default
 
 

@@ -36,7 +36,7 @@ CHUNK_BYTES = 64 * 1024
 LOCAL_FIELDS = frozenset(
     ("resume", "continue_last", "machine", "cwd", "shim_config", "shim_record", "shim_log")
 )
-# the maximum length of a settings file that is sent to the other machine
+# The maximum length of a settings file that is sent to the other machine.
 MAX_FILE_CHARS = 256 * 1024
 
 

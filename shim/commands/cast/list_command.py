@@ -30,7 +30,7 @@ MAX_VENDOR_WIDTH = 12  # for vendor names in a narrow terminal
 # Columns that are omitted in a narrow terminal, in this order.
 OPTIONAL_COLUMNS = ("file", "cost", "turns", "tools")
 YEAR_PREFIX = "2026-"
-WIDE_PROMPT_WIDTH = 24  # if the file name is shown too
+WIDE_PROMPT_WIDTH = 24  # the prompt's width if the file name is shown too
 MIN_PROMPT_WIDTH = 10  # for prompts in the narrowest terminal
 MAX_OUTCOME_WIDTH = 14  # other programs may report longer causes than the shim
 STATE_COLORS = {"ok": "green", "cut off": "yellow", "damaged": "red", "unreadable": "red"}

@@ -27,7 +27,7 @@ TOKEN_COLUMNS = {  # token count → column heading
     "cache_creation_input_tokens": "cache written",
     "output_tokens": "output",
 }
-# failed calls that are stored, because the result may report that they were denied
+# Failed calls that are stored, because the result may report that they were denied.
 MAX_FAILED_CALLS = 10_000
 
 # The state of a recording file:

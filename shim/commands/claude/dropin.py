@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from shim.bridge.attach.conversation import BackgroundConversation
     from shim.recording.recorder import RunRecorder
 
-SIGNAL_EXIT_CODES = (143, 129)  # exit codes for signals that are soon followed by a kill
+# Exit codes for signals after which the frontend soon kills the process.
+SIGNAL_EXIT_CODES = (143, 129)
 
 
 def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:

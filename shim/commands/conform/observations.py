@@ -23,7 +23,7 @@ MUST: Level = "MUST"
 SHOULD: Level = "SHOULD"
 RuleScope = Literal["both", "drop-in"]
 BOTH: RuleScope = "both"
-DROP_IN: RuleScope = "drop-in"  # the real claude differs from these rules
+DROP_IN: RuleScope = "drop-in"  # rules that the real claude does not follow
 
 CONVERSATION_TYPES = frozenset(("assistant", "user", "stream_event", "result"))
 

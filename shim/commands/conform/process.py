@@ -317,7 +317,8 @@ class ClaudeProcess:
         """Wait until the process has exited, and stop reading stdout shortly afterwards. Another
         process may still hold stdout open.
         """
-        with contextlib.suppress(ChildProcessError):  # the process was stopped meanwhile
+        # Another task may have stopped the process meanwhile.
+        with contextlib.suppress(ChildProcessError):
             await self._child.wait_for_exit_without_reaping()
         self.run.ended_at = self.measure_elapsed_s()
         with anyio.move_on_after(DRAIN_TIMEOUT_S):

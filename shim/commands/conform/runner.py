@@ -32,7 +32,7 @@ from shim.commands.conform.scenarios import (
 )
 from shim.core.errors import CommandUsageError, VendorError
 
-MAX_RUNS = 48  # more than all scenarios need; stops a faulty scenario
+MAX_RUNS = 48  # more runs than all scenarios need; the limit stops a faulty scenario
 MAX_PARALLEL_RUNS = 4  # an agent may need a few hundred megabytes of memory
 # Without this limit, checking a command that never answers would take an hour.
 MAX_HUNG_RUNS = 3

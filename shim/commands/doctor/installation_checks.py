@@ -40,7 +40,7 @@ WELCOME_TIMEOUT_S = 2.0  # for a host's `welcome` frame, which takes a milliseco
 MAX_PROBED_HOSTS = 20  # host processes that are contacted
 MAX_LISTED_SESSIONS = 5  # sessions that a finding names
 START_TIMEOUT_S = 10.0  # for `claude --version`, which takes 20 ms
-TRIAL_FILE = ".doctor"  # written and removed, to test the folder
+TRIAL_FILE = ".doctor"  # a file that is written and removed to test the folder
 
 
 def check_machine_setup(
@@ -206,7 +206,7 @@ def check_other_machines(
 ) -> list[DiagnosisFinding]:
     """Check the machines of the settings file: which answer, and which have another version."""
     if not settings.path:
-        return []  # the settings file cannot be loaded, which is another finding
+        return []  # another finding reports that the settings file cannot be loaded
     try:
         machines = list(load_machines(environment).values())
     except FrontendError as error:

@@ -69,6 +69,6 @@ def _parse_result(line: bytes) -> dict[str, str]:
         return {}
     if as_dict(result["shim"]).get("cause") != "auth":
         return {vendor: ""}
-    # earlier lines are text from the shim
+    # Earlier lines are text from the shim.
     last_line = get_result_text(result).strip().rpartition("\n")[2]
     return {vendor: escape_control_chars(last_line)[:MAX_SAMPLE_CHARS]}

@@ -20,7 +20,7 @@ MAX_EVENTS = 10_000  # in all runs together; further events rarely add new field
 MAX_LINE_BYTES = 1024 * 1024  # longer lines mostly contain data
 MAX_TABLE_DEPTH = 4  # levels of nested objects
 MAX_LIST_ITEMS = 20  # per list; later items repeat the same fields
-MAX_LABELS_PER_KEY = 60  # a key with more values does not name kinds
+MAX_LABELS_PER_KEY = 60  # a key with more different values does not contain kinds
 
 EventData = Mapping[str, Any]
 # The labels that distinguish an event kind from others, with their paths.

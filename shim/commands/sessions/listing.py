@@ -17,7 +17,7 @@ from shim.story.terminal.console import PIPE_COLUMNS
 # In a narrower terminal, the folder column is omitted.
 # With this column, there would be no space for the reason why a session is waiting.
 MIN_COLUMNS_FOR_FOLDER = 100
-MIN_COLUMNS_FOR_VENDOR = 60  # the same for the vendor column
+MIN_COLUMNS_FOR_VENDOR = 60  # in a narrower terminal, the vendor column is omitted too
 NAME_WIDTH_DIVISOR = 5  # names get one fifth of the terminal's width
 # Matches bold text in Markdown, but not `src/**/*.py`.
 _BOLD_PATTERN = re.compile(r"(?<![\w/*])\*\*(?=[^\s*/])(.+?)(?<=[^\s*/])\*\*(?![\w/*])")

@@ -36,7 +36,7 @@ REDACTED_VALUE = "[REDACTED:variable]"
 # Environment variables with these words in their names are treated as secret.
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
 BUNDLED_SOURCE = "the shim itself"
-MAX_FILE_CHARS = 4000  # shown per file that the child gets
+MAX_FILE_CHARS = 4000  # characters that are shown of each file for the child
 MAX_ARGUMENT_CHARS = 300  # shown per argument
 TITLE_COLUMNS = 12  # the width of the title column
 

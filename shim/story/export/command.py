@@ -182,7 +182,7 @@ def _export_to_file(
     try:
         (replace_file if force else write_new_file)(
             path, fill, 0o666
-        )  # exports are meant to be shared
+        )  # other users may read an export
     except FileExistsError:
         raise FrontendError(
             f"{path} already exists", hint="choose another name, or --force to replace the file"

@@ -40,7 +40,7 @@ SCRIPT_FILES = (
 TIMELINE_COLUMNS = 368  # two pixels per column at the page's maximum width
 # Step kinds whose text comes from a model.
 MARKDOWN_KINDS = frozenset(("text", "thinking", "result"))
-# for all trees together, as JSON; the texts after this limit are not parsed
+# The limit for all trees together, as JSON. Texts after this limit are not parsed.
 MAX_TREE_BYTES = 2_000_000
 
 # Characters that could end the JSON's script element or start another element, and characters that

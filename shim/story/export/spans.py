@@ -100,7 +100,7 @@ class OtelSpanBuilder:
         # agent → input messages of its next reply
         self._input_by_agent: dict[str, list[dict[str, Any]]] = {}
         self._nested_agents: dict[str, _NestedAgent] = {}
-        self._agent_calls: dict[str, _AgentCall] = {}  # may have started a subagent
+        self._agent_calls: dict[str, _AgentCall] = {}  # tool calls that may have started a subagent
         resource_fields = {
             "service.name": "claude-shim",
             "service.version": header.shim,
@@ -172,7 +172,7 @@ class OtelSpanBuilder:
         elif step.kind in ("note", "error", "answer") and self._open_turn is not None:
             is_free_text = (
                 step.kind == "error" or step.name == "user"
-            )  # the text is not a fixed name
+            )  # these steps have free text, unlike all other steps
             event_text = step.kind if is_free_text and not self._has_content else step.text
             self._open_turn.add_event(
                 self._recording.convert_to_unix_nanoseconds(step.at),

@@ -99,7 +99,7 @@ class TerminalSessionRenderer:
         self._last_drawn: tuple[str, int] = "", 0  # (kind, number) of the last drawn step
         self._has_output = False  # a model has replied or called a tool
         self._last_controller = ""  # the last client in control
-        self._drawn_notes: set[str] = set()  # kinds that the result need not repeat
+        self._drawn_notes: set[str] = set()  # kinds of notes that the result need not repeat
         self._error_texts: list[str] = []  # drawn texts that the result need not repeat
 
     def draw_step_change(self, change: SessionStepChange) -> None:

@@ -49,9 +49,9 @@ class TerminalInputController:
         self._clock = clock
         self._current_prompt = ("", 0.0)  # the id of the open prompt and its start time
         self._answered_id = ""  # the id of the prompt that this client has answered
-        self._answer_key = ""  # the last answer key, until the next line
+        self._answer_key = ""  # the last answer key; "" after the next line
         self._answer_time = 0.0
-        self._last_interrupt = float("-inf")  # the time of the last Ctrl-C
+        self._last_interrupt = float("-inf")  # when Ctrl-C was last pressed
 
     @property
     def has_no_unanswered_frames(self) -> bool:

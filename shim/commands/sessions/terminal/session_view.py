@@ -63,7 +63,7 @@ class SessionView:
         )
         self._draws_all = draws_all
         self._history = deque[Sequence[SessionStepChange]](maxlen=MAX_HISTORY_STEPS)
-        self._history_steps = 0  # steps in the history, stored or not
+        self._history_steps = 0  # the number of history steps, including steps that are not stored
         self._start_ms = 0
         self._handlers: dict[str, Callable[[Frame], None]] = {
             "welcome": self._on_welcome,
