@@ -69,6 +69,7 @@ class CodexThread(RpcSession):
     accepted_block_kinds = ACCEPTED_KINDS
     can_compact = True
     accepts_steering = True
+    changes_call_input = False
 
     def _reset(self) -> None:
         super()._reset()

@@ -193,6 +193,7 @@ class MessageLoop(ConversationLoop):
             )
             if refusal.stays_in_context:
                 self._store_as_context(message)
+                self._store_as_context(UserMessage(refusal.format_for_model(), is_from_hook=True))
         elif not message.needs_reply:
             await child_driver.finish_turn_without_vendor(message)
             self._store_as_context(message)

@@ -463,7 +463,7 @@ def _list_unsupported_hooks(
         is_persistent=persistent,
         accepts_steering=child_input is not None and child_input.accepts_steering,
         asks_permissions=state.vendor.asks_permissions,
-        can_compact=child_input is not None and child_input.can_compact,
+        changes_input=child_input is not None and child_input.changes_call_input,
         runs_agents=not state.vendor.agents_error,
     )
     return (

@@ -366,7 +366,7 @@ class ChildStream:
         """
         if notice is not None:
             self.turn.write_system_event("informational", **notice)
-        self.turn.record_turn_end(result=text, unsent=True)
+        self.turn.record_turn_end(result=text, unsent=True, rejected=notice is not None)
         return self._end_turn(None, "")
 
     def finish_with_unknown_model(self, model: str) -> bytes:

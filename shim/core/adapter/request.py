@@ -206,10 +206,12 @@ class ChildInput(Protocol):
     of complete lines.
 
     The driver ends the child when the child can no longer accept prompts. If `accepts_steering` is
-    set, the child accepts messages during a turn.
+    set, the child accepts messages during a turn. If `changes_call_input` is set, a permission
+    answer can change the arguments of a tool call.
     """
 
     accepts_steering: bool = False
+    changes_call_input: bool = True
 
     @property
     def can_accept_prompts(self) -> bool:

@@ -293,6 +293,7 @@ class SessionState:
             session_id=session_id, elapsed_ms=lambda: elapsed_ms() - start_ms
         )
         self.usage = SessionUsage()
+        self.prompt_id = ""
 
     def parse_local_command(self, message: "UserMessage") -> "LocalCommand | None":
         """Return the command in a message that the shim answers, or None."""

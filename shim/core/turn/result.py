@@ -134,6 +134,8 @@ def build_turn_result(turn_end: FinishedTurn) -> TurnResult:
     if turn_end.local_command and not is_error:
         line["local_command"] = turn_end.local_command
         del line["api_error_status"]
+    elif outcome.fields.get("rejected"):  # a hook has rejected the message
+        del line["api_error_status"]
     else:
         line["terminal_reason"] = _choose_terminal_reason(turn_end)
     if turn_end.origin is not None:

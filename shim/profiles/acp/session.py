@@ -77,6 +77,8 @@ LABELS_BY_RESULT_KEY = {
 class AcpSession(RpcSession):
     """The session of one agent that the shim drives with the Agent Client Protocol."""
 
+    changes_call_input = False
+
     opening_labels = (STEP_INITIALIZE, STEP_SESSION, STEP_SETTING)
 
     def __init__(

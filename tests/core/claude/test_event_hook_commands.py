@@ -250,7 +250,7 @@ def test_hooks_with_a_smaller_effect_are_listed_by_file():
             is_persistent=is_persistent,
             accepts_steering=accepts_steering,
             asks_permissions=True,
-            can_compact=True,
+            changes_input=True,
             runs_agents=True,
         )
         entries = list_unsupported_settings_hooks(ClaudeSettings(hooks=hooks), support)

@@ -110,7 +110,7 @@ SUPPORT = HookSupport(
     is_persistent=True,
     accepts_steering=True,
     asks_permissions=True,
-    can_compact=True,
+    changes_input=True,
     runs_agents=True,
 )
 AGENT_EVENTS = ["SubagentStart", "SubagentStop"]
@@ -121,9 +121,16 @@ ALWAYS_LISTED = ["PostToolUse.updatedToolOutput", "PreCompact", "PostCompact", *
     ("support", "events"),
     [
         (SUPPORT, []),
-        (SUPPORT._replace(accepts_steering=False), ["PostToolUse", "PostToolUseFailure"]),
+        (
+            SUPPORT._replace(accepts_steering=False),
+            ["PreToolUse.additionalContext", "PostToolUse", "PostToolUseFailure"],
+        ),
         (SUPPORT._replace(is_persistent=False), ["PostToolUse", "PostToolUseFailure", "Stop"]),
         (SUPPORT._replace(asks_permissions=False), ["PermissionRequest"]),
+        (
+            SUPPORT._replace(changes_input=False),
+            ["PreToolUse.updatedInput", "PermissionRequest.updatedInput"],
+        ),
     ],
 )
 def test_hooks_with_a_smaller_effect_are_listed(support, events):

@@ -401,7 +401,7 @@ class ControlSession(ControlOutputWriter):
         request = pending.request
         hook_decision = find_permission_hook_decision(response.get("response"))
         if hook_decision is None:
-            is_undecided = pending.denial is None or self._awaits_permission_hooks(event.call_id)
+            is_undecided = pending.denial is None or self._has_open_permission_hooks(event.call_id)
             return [] if is_undecided else self._deny_undecided_request(pending)
         if pending.prompt_id is None:
             del self._pending[request.request_id]
@@ -419,12 +419,12 @@ class ControlSession(ControlOutputWriter):
     def _find_pending_frontend_decision(self, call_id: str) -> PendingPermission | None:
         """Return the request for a tool call that only the frontend can decide, or None."""
         for pending in self._pending.values():
-            is_asked = pending.prompt_id is not None or pending.denial is not None
-            if is_asked and pending.request.call_id == call_id:
+            waits_for_frontend = pending.prompt_id is not None or pending.denial is not None
+            if waits_for_frontend and pending.request.call_id == call_id:
                 return pending
         return None
 
-    def _awaits_permission_hooks(self, call_id: str) -> bool:
+    def _has_open_permission_hooks(self, call_id: str) -> bool:
         return any(event.call_id == call_id for event, _ in self._open_permission_hooks.values())
 
     def _deny_undecided_request(self, pending: PendingPermission) -> list[FrontendAction]:

@@ -45,6 +45,9 @@ MAX_OPEN_HOOKS = 1000
 MAX_CALLBACKS_PER_EVENT = 64  # no frontend needs more callbacks
 MAX_PATTERN_CHARS = 500  # the maximum length of a matcher's regular expression
 MATCH_ALL = ("", "*")
+# Models recognize from these tags that the user has not written the text.
+TEXT_START = "<system-reminder>\n"
+TEXT_END = "\n</system-reminder>"
 WRONG_EVENT_TEXT = "Hook returned incorrect event name: expected '{expected}' but got '{name}'."
 TOOL_NAMES = r"[A-Za-z0-9_|, ]*"
 NO_REASON_TEXT = "Blocked by hook"  # used if a hook gives no reason
@@ -174,6 +177,10 @@ class PromptHookRejection(NamedTuple):
     reason: str  # "" if the hook gave no reason
     stays_in_context: bool  # the model receives the message together with the next message
     is_error: bool = False  # the turn fails, because the hook's answer is invalid
+
+    def format_for_model(self) -> str:
+        """Return the text that the model receives after the rejected message."""
+        return f"{TEXT_START}{self.text}{TEXT_END}"
 
     def build_rejection_notice(self) -> dict[str, Any]:
         """Return the fields of the `informational` line that reports the rejection to the

@@ -18,6 +18,8 @@ from shim.core.claude.hooks.callbacks import (
     SESSION_START_EVENT,
     STOP_EVENT,
     STOP_FAILURE_EVENT,
+    TEXT_END,
+    TEXT_START,
     WRONG_EVENT_TEXT,
     HookEvent,
     find_wrong_event_name,
@@ -35,9 +37,6 @@ STOPPING_EVENTS = (CALL_EVENT, RESULT_EVENT)
 # The maximum number of texts that wait for the model. Without a limit, a hook that answers again
 # and again could fill the memory.
 MAX_TEXTS = 100
-# Models recognize from these tags that the user has not written the text.
-TEXT_START = "<system-reminder>\n"
-TEXT_END = "\n</system-reminder>"
 EVENTS_WITHOUT_CONTEXT = (
     *(PRE_COMPACT_EVENT, POST_COMPACT_EVENT, SESSION_END_EVENT, STOP_FAILURE_EVENT),
 )

@@ -11,7 +11,7 @@ from shim.core.claude.hooks.callbacks import (
     PRE_COMPACT_EVENT,
     STOP_EVENT,
 )
-from shim.core.claude.hooks.feedback import RESULT_EVENT, RESULT_EVENTS
+from shim.core.claude.hooks.feedback import CALL_EVENT, RESULT_EVENT, RESULT_EVENTS
 from shim.core.policy.policy import UnsupportedRule
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.typed import NamedTuple
@@ -33,7 +33,7 @@ class HookSupport(NamedTuple):
     is_persistent      one child of the vendor answers all messages
     accepts_steering   this child accepts messages during a turn
     asks_permissions   the vendor asks for permission before it runs a tool
-    can_compact        the vendor compacts its context on request
+    changes_input      the answer to the vendor's question can change the input of a call
     runs_agents        the shim runs the subagents that the frontend defines
     """
 
@@ -41,7 +41,7 @@ class HookSupport(NamedTuple):
     is_persistent: bool
     accepts_steering: bool
     asks_permissions: bool
-    can_compact: bool
+    changes_input: bool
     runs_agents: bool
 
 
@@ -71,14 +71,10 @@ def list_unsupported_callbacks(
     for event in events:
         if reason := _explain_smaller_effect(event, support):
             entries.append(UnsupportedRule(f"hooks.{event}", SOURCE, reason))
-        if event == RESULT_EVENT:
-            entries.append(
-                UnsupportedRule(
-                    f"hooks.{event}.updatedToolOutput",
-                    SOURCE,
-                    f"the model of {support.vendor_name} already has the output",
-                )
-            )
+        entries += [
+            UnsupportedRule(f"hooks.{event}.{member}", SOURCE, reason)
+            for member, reason in _list_unsupported_members(event, support)
+        ]
     return tuple(entries)
 
 
@@ -98,6 +94,22 @@ def list_unsupported_settings_hooks(
     return tuple(dict.fromkeys(entries))
 
 
+def _list_unsupported_members(event: str, support: HookSupport) -> list[tuple[str, str]]:
+    """Return the members of an event's answers that have a smaller effect than with the real
+    claude, and the reasons.
+    """
+    name = support.vendor_name
+    members = []
+    if event == RESULT_EVENT:
+        members.append(("updatedToolOutput", f"the model of {name} already has the output"))
+    if event in (CALL_EVENT, PERMISSION_EVENT) and not support.changes_input:
+        reason = f"{name} refuses the call, and its model learns the allowed input"
+        members.append(("updatedInput", reason))
+    if event == CALL_EVENT and not support.accepts_steering:
+        members.append(("additionalContext", f"{name} receives it with the next message"))
+    return members
+
+
 def _explain_smaller_effect(event: str, support: HookSupport) -> str:
     """Return why the hooks of an event have a smaller effect than with the real claude, or ""."""
     name = support.vendor_name
@@ -109,18 +121,12 @@ def _explain_smaller_effect(event: str, support: HookSupport) -> str:
         return f"{name} receives the additionalContext with the next message"
     if event == PERMISSION_EVENT and not support.asks_permissions:
         return f"{name} runs its tools without asking, so these hooks are not called"
-    if event in (PRE_COMPACT_EVENT, POST_COMPACT_EVENT):
-        return _explain_compaction(event, support)
+    if event == PRE_COMPACT_EVENT:
+        return f"hooks block only /compact, and not what {name} compacts itself"
+    if event == POST_COMPACT_EVENT:
+        return f"{name} does not report its summary"
     if event in (AGENT_START_EVENT, AGENT_STOP_EVENT) and not support.runs_agents:
         return f"these hooks are not called, because the shim runs no subagents over {name}"
     if event in (AGENT_START_EVENT, AGENT_STOP_EVENT):
         return f"these hooks are called for the agents of the session, not for those of {name}"
     return ""
-
-
-def _explain_compaction(event: str, support: HookSupport) -> str:
-    if not support.can_compact:
-        return f"{support.vendor_name} cannot compact on request"
-    if event == PRE_COMPACT_EVENT:
-        return f"hooks block only /compact, and not what {support.vendor_name} compacts itself"
-    return f"{support.vendor_name} does not report its summary"
