@@ -11,12 +11,12 @@ disable the plugin's hook.
 In a conversation copilot asks before it changes anything, so the hook only applies the rules that
 forbid a call.
 
-In a conversation the module also passes the MCP servers that are commands (`--additional-mcp-config`).
-Such a server replaces a server of copilot's own files that has the same name. copilot's prompt about
-a call of a server names neither the server nor its tool, so no rule could be applied to it. The
-calls of the shim's relays need no such prompt: the relay itself decides about each call, with the
-exact name and input. `--allow-tool=NAME` turns the prompts of a relay off. It compares the complete
-name of the server, and matches no other server.
+In a conversation the module also passes the MCP servers that are commands
+(`--additional-mcp-config`). Such a server replaces a server with the same name from copilot's own
+files and plugins. copilot's prompt about a call of a server names neither the server nor its tool,
+so no rule could be applied to it. The calls of the shim's relays need no such prompt: the relay
+itself decides about each call, with the exact name and input. `--allow-tool=NAME` turns the prompts
+of a relay off. It compares the complete name of the server, and matches no other server.
 """
 
 from collections.abc import Mapping
@@ -40,6 +40,8 @@ HOOK_MODULE = "shim.adapters.copilot_hook"  # reads the hook's events
 # The plugin's hook runs the command in this variable. Without the variable the hook fails.
 HOOK_VARIABLE = "PERMISSION_RULES_HOOK"
 PROMPTED_TOOLS = ("Bash", "Edit", "MultiEdit", "Write")  # tools with prompts in a conversation
+# copilot's own servers (`copilot --help`). It was not measured whether a relay replaces them.
+BUILT_IN_SERVERS = frozenset(("github-mcp-server", "githubiq"))
 SERVERS_FLAG = "--additional-mcp-config"  # takes JSON, or @ and the path of a file
 EMITS_CALL_BEFORE_HOOK = True  # copilot prints a reply together with its calls
 # copilot's names for kinds of permissions. `--allow-tool=shell` allows every command, not the server
@@ -82,7 +84,8 @@ def _build_server_arguments(request: LaunchRequest) -> list[str]:
         path = request.store_oversized_argument(text)
         arguments.append(f"{SERVERS_FLAG}={f'@{path}' if path else text}")
     for path in request.write_mcp_config_files(private_servers):
-        prompted_names = PERMISSION_KINDS | (servers.all_servers.keys() - {*servers.relay_names})
+        other_names = servers.all_servers.keys() - {*servers.relay_names}
+        prompted_names = PERMISSION_KINDS | BUILT_IN_SERVERS | other_names
         allowed_names = [name for name in _list_relay_names(request) if name not in prompted_names]
         arguments += [f"{SERVERS_FLAG}=@{path}"]
         arguments += [f"--allow-tool={name}" for name in allowed_names]

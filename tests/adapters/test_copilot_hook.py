@@ -200,8 +200,8 @@ def test_prompts_are_turned_off_for_the_relays_only():
     assert files == [{"mcpServers": {"other": other, "my_calc": relay}}]
 
 
-@loop_over_rows("name", ["shell", "write", "url", "read", "memory", "custom-tool"])
-def test_relay_named_like_a_kind_of_permissions_keeps_the_prompts(name):
+@loop_over_rows("name", ["shell", "write", "url", "read", "memory", "custom-tool", "githubiq"])
+def test_relay_with_a_name_of_copilot_keeps_the_prompts(name):
     """`--allow-tool=shell` would allow every command."""
     relays = McpServers({}, {name: {"command": "/relay"}}, (name,))
     assert launch_with_servers(relays)[0] == [f"{SERVERS_FLAG}=@/state/servers.json"]
