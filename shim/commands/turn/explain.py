@@ -21,8 +21,8 @@ from shim.core.adapter.enforcement import is_rule_enforced, list_unsupported_rul
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ShimError, UntrustedVendorVersionError
+from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.policy.policy import PermissionRule
-from shim.core.policy.settings import PRE_TOOL_EVENT
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.values import none_if_empty

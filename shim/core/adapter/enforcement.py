@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.errors import UnsupportedPermissionModeError
+from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.policy.call_effects import BASH_TOOL, CHANGE_TOOLS, READ_TOOLS, SHELL_TOOLS
 from shim.core.policy.policy import (
     ANY_TOOL,
@@ -22,7 +23,6 @@ from shim.core.policy.policy import (
     Policy,
     UnsupportedRule,
 )
-from shim.core.policy.settings import PRE_TOOL_EVENT
 from shim.core.reading.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:

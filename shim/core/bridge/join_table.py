@@ -18,8 +18,9 @@ from shim.core.claude.argv.flags import FLAG_BY_FIELD
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import FRONTEND_FIELDS
 from shim.core.claude.permissions import QUESTION_TOOL
+from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.policy.policy import PermissionRule, parse_permission_rules
-from shim.core.policy.settings import PRE_TOOL_EVENT, ClaudeSettings
+from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.values import as_dict
 

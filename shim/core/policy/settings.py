@@ -6,6 +6,7 @@ own files, because a cloned repository must not choose which programs run.
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.policy.policy import PermissionRule, parse_permission_rule
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.core.reading.values import as_dict
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 # The permission modes, ordered from the most restrictive to the least restrictive.
 MODES_STRICTEST_FIRST = ("plan", "dontAsk", "default", "auto", "acceptEdits", "bypassPermissions")
-PRE_TOOL_EVENT = "PreToolUse"
 # Restricting settings keys that only the real claude can apply.
 UNSUPPORTED_KEYS = (
     *("sandbox", "strictPluginOnlyCustomization", "allowManagedPermissionRulesOnly"),

@@ -6,7 +6,7 @@ hooks. The behavior was measured with version 2.1.330.
 
 from collections.abc import Mapping
 
-from shim.core.policy.settings import PRE_TOOL_EVENT
+from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list, as_str
 

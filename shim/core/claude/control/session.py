@@ -72,8 +72,8 @@ from shim.core.claude.permissions import (
     parse_permission_updates,
 )
 from shim.core.claude.session_state import SessionState
+from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.policy.policy import Workspace
-from shim.core.policy.settings import PRE_TOOL_EVENT
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json

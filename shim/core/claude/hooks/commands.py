@@ -19,9 +19,9 @@ from shim.core.claude.hooks.callbacks import (
     matches_tool_name,
     parse_hook_output,
 )
+from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import TOOL_ALIASES, Policy, Workspace, parse_permission_rule
-from shim.core.policy.settings import PRE_TOOL_EVENT
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
