@@ -123,6 +123,8 @@ class FrontendTurnFilter:
         line = parse_json_line(raw)
         if not isinstance(line, dict):
             return []
+        if line.get("status") == "requesting" and not self._options.wants_partial:
+            return []  # Claude writes these lines with partial messages only
         if isinstance(mode := line.get("permissionMode"), str) and line.get("type") == "system":
             self.mode = mode
         match line.get("type"), line.get("subtype"):

@@ -6,6 +6,7 @@ A column is a target state (the goal). The cell for a state and a goal lists the
 to the goal, in order. A reply is one assistant message.
 
   init    write the first line                   text, thinking   open a block
+  request report a request to the model
   start   start a reply                          close            end the open block: last delta, its
                                                                   line, its stop
   stop    end a reply                            unecho           finish a repeated reply that had
@@ -45,8 +46,9 @@ CLOSED = TurnState.CLOSED
 
 # fmt: off
 TRANSITIONS: dict[TurnState, dict[TurnState, str]] = {
-    NEW:      {READY: "init",       MESSAGE: "init start",   TEXT: "init start text",
-               THINKING: "init start thinking",              CLOSED: "init fill end"},
+    NEW:      {READY: "init request",                        MESSAGE: "init request start",
+               TEXT: "init request start text",
+               THINKING: "init request start thinking",      CLOSED: "init fill end"},
     READY:    {READY: "",           MESSAGE: "start",        TEXT: "start text",
                THINKING: "start thinking",                   CLOSED: "fill end"},
     MESSAGE:  {READY: "stop",       MESSAGE: "",             TEXT: "text",

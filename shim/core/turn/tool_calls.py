@@ -440,6 +440,7 @@ class ToolCalls:
             self.hook_events.append(HookEvent("PostToolUseFailure", *call, content))
         if self._config.limits.max_turns is not None:
             self._check_max_turns(self._config.limits.max_turns)
+        self._report_next_request()
 
     def write_result_for_each_open_call(self, result_content: str = "") -> None:
         """Write `result_content` as the result of every open tool call. This method is used for
@@ -452,6 +453,17 @@ class ToolCalls:
                 self._write_result(call, result_content, False)
             if self._config.limits.max_turns is not None:
                 self._check_max_turns(self._config.limits.max_turns)
+            self._report_next_request()
+
+    def report_model_request(self) -> None:
+        """Report with partial messages that the vendor requests a reply from its model."""
+        if self._writer.writes_partial_messages:
+            self._writer.write_system_message("status", {"status": "requesting"})
+
+    def _report_next_request(self) -> None:
+        """Report the request that follows the results of all calls of a reply."""
+        if not self.open_calls and self._machine.state is READY:
+            self.report_model_request()
 
     def stop_turn_for_forbidden_call(self, call_id: str, reason: str) -> None:
         """Stop the turn after the frontend has forbidden a tool call that the vendor runs without

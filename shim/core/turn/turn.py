@@ -150,6 +150,7 @@ class Turn:
         self.stop = outcome_tracker.stop
         machine.set_transition_actions(
             init=self._write_init,
+            request=self.tool_calls.report_model_request,
             start=self._start_message,
             text=text_blocks.start_text_block,
             thinking=text_blocks.start_thinking_block,

@@ -9,7 +9,7 @@ def sibling(
     name: str, tool_input: dict, content: object, failed: bool = False, limit: int = 0
 ) -> object:
     """Return the value beside a result, or "absent"."""
-    stage = Stage(partial=True, limit=limit)
+    stage = Stage(limit=limit)
     stage.turn.add_tool_call("t", name, tool_input)
     stage.take_lines()
     stage.turn.add_tool_result("t", content, failed)

@@ -81,15 +81,16 @@ REACH: dict[str, Callable[[Turn], None]] = {
 }
 
 INIT, END = ["init"], ["end:success", "."]
+START = [*INIT, "system:status"]
 TEXT_SAID = ["text:t", "stop"]
 THOUGHT_SAID = ["think:h", "stop"]
 STOP = ["done:end_turn"]
 
 CELLS: dict[tuple[str, str], list[str]] = {
-    (NEW, READY): INIT,
-    (NEW, MESSAGE): [*INIT, "start"],
-    (NEW, TEXT): [*INIT, "start", "open:text"],
-    (NEW, THINKING): [*INIT, "start", "open:thinking"],
+    (NEW, READY): START,
+    (NEW, MESSAGE): [*START, "start"],
+    (NEW, TEXT): [*START, "start", "open:text"],
+    (NEW, THINKING): [*START, "start", "open:thinking"],
     (NEW, CLOSED): [*INIT, *END],
     (READY, READY): [],
     (READY, MESSAGE): ["start"],

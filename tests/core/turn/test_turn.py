@@ -328,12 +328,30 @@ def test_num_turns_is_1_plus_the_number_of_tool_results(calls, expected):
 # -- system lines ----------------------------------------------------------------------------------
 
 
+def test_request_is_reported_before_a_reply_and_after_the_last_result_with_partial_messages():
+    """S19"""
+    stage = Stage(partial=True)
+    stage.turn.start_message()
+    stage.turn.add_tool_call("a", "Bash", {})
+    stage.turn.add_tool_call("b", "Bash", {})
+    assert stage.take_summary()[:3] == ["init", "system:status", "start"]
+    stage.turn.add_tool_result("a", "x", False)
+    assert "system:status" not in stage.take_summary()
+    stage.turn.add_tool_result("b", "x", False)
+    line = stage.take_lines()[-1]
+    assert (line["subtype"], line["status"]) == ("status", "requesting")
+
+    stage = Stage()
+    stage.turn.add_text("a")
+    assert stage.take_summary() == ["init"]
+
+
 def test_system_line_does_not_close_the_open_block():
     stage = Stage(partial=True)
     stage.turn.add_text("a")
     stage.turn.write_system_event("note", x=1)
     stage.turn.add_text("b")
-    assert stage.take_summary() == ["init", "start", "open:text", "+a", "system:note", "+b"]
+    assert stage.take_summary()[-5:] == ["start", "open:text", "+a", "system:note", "+b"]
     assert stage.finish_turn()[0] == "text:ab"
 
 
