@@ -163,7 +163,7 @@ def test_single_hook_denial_overrides_a_later_allow():
     session.ask_permission(ASKED)
     assert give(session, "uuid-1", DENY) == []
     ((_, decision),) = give(session, "uuid-2", ALLOW)
-    assert decision == PermissionDecision(False, message="not today", frontend_knows=False)
+    assert decision == PermissionDecision(False, message="not today")
 
 
 def test_early_hook_decision_applies_to_a_later_permission_request():
@@ -253,9 +253,7 @@ def test_hook_denial_waits_for_the_request_if_the_vendor_asks_in_bypass_mode():
     session.send_hook_callbacks(CALL)
     take_lines(session)
     assert give(session, "uuid-1", DENY) == []
-    assert session.ask_permission(ASKED) == PermissionDecision(
-        False, message="not today", frontend_knows=False
-    )
+    assert session.ask_permission(ASKED) == PermissionDecision(False, message="not today")
 
 
 def test_skipping_an_unanswered_hook_sends_the_permission_request():
@@ -481,7 +479,7 @@ def test_callback_does_not_release_a_call_while_hook_commands_run(callback_answe
     assert give(session, "uuid-1", callback_answer) == []
     assert session.apply_hook_decision(ASKED, HookDecision(False, "blocked")) == (
         True,
-        PermissionDecision(False, message="blocked", frontend_knows=False),
+        PermissionDecision(False, message="blocked"),
     )
 
 
@@ -491,9 +489,7 @@ def test_hook_commands_do_not_release_a_call_while_a_callback_is_open():
     session.ask_permission(ASKED, has_hook_commands=True)
     assert session.apply_hook_decision(ASKED, HookDecision(True)) == (True, None)
     assert give(session, "uuid-1", DENY) == [
-        PermissionAnswered(
-            ASKED, PermissionDecision(False, message="not today", frontend_knows=False)
-        )
+        PermissionAnswered(ASKED, PermissionDecision(False, message="not today"))
     ]
 
 

@@ -85,8 +85,8 @@ class PermissionGate:
             return PermissionDecision(False, message=request.refusal)
         if has_open_hooks:
             return WaitForHooks()
-        if hook_decision.allow is False:
-            return _deny(hook_decision.reason)
+        if hook_decision.allow is False:  # the frontend's own hook
+            return PermissionDecision(False, message=hook_decision.reason)
         tool_input = get_tool_input_after_hooks(request, hook_decision)
         policy_decision = self._session_state.evaluate_tool_call(
             request.tool, tool_input, hook_decision
