@@ -136,32 +136,37 @@ def _build_call(kind: str, argument: str, request: ModelRequest, call_id: str) -
         return ScriptedCall(call_id, STRUCTURED_OUTPUT, json.loads(argument))
     if kind == "mcp":
         tool, _, input_json = argument.partition(" ")
-        return ScriptedCall(call_id, _find_mcp_tool(tool, request), json.loads(input_json))
+        return ScriptedCall(call_id, find_mcp_tool(tool, request), json.loads(input_json))
     if kind == "agent":
-        tool_input: Json
-        shim_tool = _find_mcp_tool(SHIM_AGENT_TOOL, request)
-        if shim_tool != f"mcp__{SHIM_AGENT_TOOL}" or shim_tool in request.offered:
-            tool_input = {
-                "subagent_type": argument,
-                "prompt": "say hi",
-                "description": "say hi",
-            }
-            return ScriptedCall(call_id, shim_tool, tool_input)
-        for name, type_key, prompt_key in AGENT_TOOLS:
-            if name in request.offered:
-                tool_input = {
-                    type_key: argument,
-                    prompt_key: "say hi",
-                    "description": "say hi",
-                }
-                if name == "Agent":
-                    tool_input["run_in_background"] = False
-                return ScriptedCall(call_id, name.partition(".")[0], tool_input)
-        return ScriptedCall(call_id, "Agent", {"subagent_type": argument, "prompt": "say hi"})
+        return build_agent_call(argument, request, call_id)
     return build_tool_call(kind, argument, request.offered, call_id)
 
 
-def _find_mcp_tool(tool: str, request: ModelRequest) -> str:
+def build_agent_call(agent: str, request: ModelRequest, call_id: str) -> ScriptedCall:
+    """Build a call that starts a subagent, with the shim's tool or the vendor's own."""
+    tool_input: Json
+    shim_tool = find_mcp_tool(SHIM_AGENT_TOOL, request)
+    if shim_tool != f"mcp__{SHIM_AGENT_TOOL}" or shim_tool in request.offered:
+        tool_input = {
+            "subagent_type": agent,
+            "prompt": "say hi",
+            "description": "say hi",
+        }
+        return ScriptedCall(call_id, shim_tool, tool_input)
+    for name, type_key, prompt_key in AGENT_TOOLS:
+        if name in request.offered:
+            tool_input = {
+                type_key: agent,
+                prompt_key: "say hi",
+                "description": "say hi",
+            }
+            if name == "Agent":
+                tool_input["run_in_background"] = False
+            return ScriptedCall(call_id, name.partition(".")[0], tool_input)
+    return ScriptedCall(call_id, "Agent", {"subagent_type": agent, "prompt": "say hi"})
+
+
+def find_mcp_tool(tool: str, request: ModelRequest) -> str:
     """Return the vendor's name of an MCP tool. The argument is `SERVER__TOOL`. If the tool is not
     offered, return Claude's name: the real claude knows it all the same.
     """
