@@ -235,6 +235,7 @@ class QwenAdapter(Adapter):
     tools = TOOLS
     abilities = VendorAbilities(
         accepts_effort=True,
+        accepts_fallback_model=True,
         can_limit_tools=True,
         selects_tools=True,
         can_limit_turns=True,

@@ -36,6 +36,8 @@ MIRROR_FLAG = "--session-mirror"
 REAL_CLAUDE = "claude"  # the name of the real claude's adapter
 # Set by the SDKs for `enable_file_checkpointing` and `enableFileCheckpointing`.
 FILE_CHECKPOINTS_VARIABLE = "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING"
+QUESTION_PREVIEW_VARIABLE = "CLAUDE_CODE_QUESTION_PREVIEW_FORMAT"
+SANDBOX_VARIABLES = ("IS_SANDBOX", "CLAUDE_CODE_BUBBLEWRAP")
 
 
 class DriverChoice(NamedTuple):
@@ -372,3 +374,10 @@ def has_session_store(invocation: Invocation) -> bool:
 def wants_file_checkpoints(environment: Mapping[str, str]) -> bool:
     """Return whether the frontend wants to restore files with `rewind_files`."""
     return environment.get(FILE_CHECKPOINTS_VARIABLE, "").lower() not in ("", "0", "false")
+
+
+def runs_unsandboxed_as_root(environment: Mapping[str, str]) -> bool:
+    """Return whether the real claude would refuse the mode bypassPermissions: it lets root use the
+    mode only if one of these variables says that the machine is a sandbox.
+    """
+    return os.geteuid() == 0 and not any(environment.get(name) == "1" for name in SANDBOX_VARIABLES)

@@ -179,15 +179,28 @@ def _report_ignored_flags(
         *invocation.other_flags,
         *((name, value) for name, value in thinking_flags if value is not None),
     )
-    if not flags:
+    names_ignored_tool = invocation.permission_prompt_tool not in (None, "stdio") or any(
+        rule.startswith("Skill") for rule in invocation.allowed_tools
+    )
+    if not (flags or invocation.unknown_flags or names_ignored_tool):
         return
-    from shim.core.claude.ignored_options import format_ignored_option, list_ignored_flags
+    from shim.core.claude.ignored_options import (
+        format_ignored_option,
+        list_ignored_flags,
+        list_ignored_tools,
+        list_unknown_flags,
+    )
 
     state.ignored_options = list_ignored_flags(flags)
+    state.ignored_options += list_ignored_tools(
+        invocation.allowed_tools, invocation.permission_prompt_tool
+    )
     if has_session_store(invocation) and not plan.keeps_transcript:
         state.ignored_options += _list_ignored_session_store(invocation, plan)
     for option in state.ignored_options:
         warn(format_ignored_option(option))
+    # The warning about unknown flags was printed when the command line was checked.
+    state.ignored_options += list_unknown_flags(name for name, _ in invocation.unknown_flags)
 
 
 def _report_excluded_commands(

@@ -20,6 +20,7 @@ from shim.conversation.fallback.vendor_list import (
 )
 from shim.conversation.invocation import (
     FILE_CHECKPOINTS_VARIABLE,
+    QUESTION_PREVIEW_VARIABLE,
     apply_claude_settings,
     apply_yume_permission_mode,
     can_change_permission_mode,
@@ -30,6 +31,7 @@ from shim.conversation.invocation import (
     has_session_store,
     resolve_requested_permission_mode,
     resolve_resumed_session,
+    runs_unsandboxed_as_root,
     select_driver,
     validate_invocation,
     wants_file_checkpoints,
@@ -406,11 +408,30 @@ class ConversationStartup(NamedTuple):
         model = resolve_vendor_model(invocation.model or "", adapter, self.settings)
         for warning in adapter.list_ignored_flags(invocation._replace(model=model)):
             warn(warning)
-        if wants_file_checkpoints(self.environment) and not adapter.passthrough:
+        if not adapter.passthrough:
+            self._warn_about_environment(adapter)
+
+    def _warn_about_environment(self, adapter: "Adapter") -> None:
+        """Warn about variables that have no effect, and about root without a sandbox."""
+        if wants_file_checkpoints(self.environment):
             warn(
                 f"{FILE_CHECKPOINTS_VARIABLE} has no effect: {adapter.name} stores no checkpoints "
                 "of files, so rewind_files is refused\n"
             )
+        if self.environment.get(QUESTION_PREVIEW_VARIABLE):
+            warn(
+                f"{QUESTION_PREVIEW_VARIABLE} has no effect: questions of {adapter.name} have no "
+                "previews\n"
+            )
+        if self._can_bypass_permissions() and runs_unsandboxed_as_root(self.environment):
+            warn(
+                f"warning: root may use the mode {BYPASS_MODE}. The real claude refuses this unless "
+                "IS_SANDBOX=1 is set\n"
+            )
+
+    def _can_bypass_permissions(self) -> bool:
+        """Return whether the session starts in the mode bypassPermissions or may change to it."""
+        return self.mode == BYPASS_MODE or self.invocation.allow_skip_permissions
 
     def _load_agents(self, context: ConversationContext) -> "AgentDefinitions":
         """Load the subagents from Claude's files and from the command line. A real claude does that

@@ -61,6 +61,7 @@ class VendorAbilities(NamedTuple):
     can_resume               the vendor can resume a session
     accepts_model            a flag selects the model; otherwise the frontend's choice has no effect
     accepts_effort           the vendor accepts an effort level
+    accepts_fallback_model   the vendor has a flag for a second model (`--fallback-model`)
     can_limit_tools          the vendor's flags remove tools; otherwise a forbidden call ends the
                              turn
     selects_tools            the vendor's flags limit the session to the tools of `--tools`;
@@ -81,6 +82,7 @@ class VendorAbilities(NamedTuple):
     can_resume: bool = False
     accepts_model: bool = True
     accepts_effort: bool = False
+    accepts_fallback_model: bool = False
     can_limit_tools: bool = False
     selects_tools: bool = False
     can_limit_turns: bool = False
@@ -385,6 +387,10 @@ class Adapter:
             notices.append(f"--max-budget-usd has no effect: {self.name} does not report costs\n")
         if invocation.model and not self.abilities.accepts_model:
             notices.append(f"--model has no effect: {self.name} has no flag for it\n")
+        if invocation.fallback_model and not (
+            self.abilities.accepts_fallback_model or self.passthrough or self.cli.replayed_vendor
+        ):
+            notices.append(f"--fallback-model has no effect: {self.name} has no flag for it\n")
         if invocation.effort and not (self.abilities.accepts_effort or self.passthrough):
             notices.append(f"--effort has no effect: {self.name} has no effort setting\n")
         if invocation.mcp_config and not (

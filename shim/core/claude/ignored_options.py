@@ -6,19 +6,26 @@ frontend cannot notice that it has no effect.
 
 from collections.abc import Iterable, Mapping
 
+from shim.core.claude.argv.flags import MAX_FLAG_CHARS
 from shim.core.policy.policy import UnsupportedRule
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import Any
 
 NO_THINKING_BUDGET = "vendors have levels of effort instead (--effort)"
 NO_PLUGINS = "plugins are loaded by the real claude only"
+NO_SKILL_TOOL = "the model does not know them; a message that begins with /NAME runs one"
+NO_PROMPT_TOOL = "only `stdio` is supported, so nobody is asked"
 IGNORED_FLAGS = {
     "--agent": "the session cannot run as a subagent",
     "--betas": "beta features belong to Anthropic's API",
     "--plugin-dir": NO_PLUGINS,
     "--plugin-dir-no-mcp": NO_PLUGINS,
     "--plugin-url": NO_PLUGINS,
+    "--debug-file": "the shim writes no debug log",
+    "--include-hook-events": "hooks run without hook_started and hook_response lines",
     "--max-thinking-tokens": NO_THINKING_BUDGET,
     "--thinking": NO_THINKING_BUDGET,
+    "--project-config-root": "the configuration of the working directory applies",
     "--task-budget": "vendors have no token budget for a task",
     "--plan-mode-instructions": "vendors have their own instructions for the plan mode",
 }
@@ -32,6 +39,9 @@ IGNORED_INITIALIZE_FIELDS = {
     "toolAliases": "vendors name their tools themselves",
 }
 INITIALIZE_SOURCE = "initialize"
+SKILL_TOOL = "Skill"
+STDIO_PROMPTS = "stdio"  # the frontend is asked for permissions by control requests
+MAX_UNKNOWN_FLAGS = 20  # a mistyped command line has a few; all are named on stderr
 FLAGS_SOURCE = "the command line"
 # The request of `set_max_thinking_tokens()` and `setMaxThinkingTokens()`.
 IGNORED_THINKING_REQUEST = UnsupportedRule(
@@ -43,6 +53,33 @@ def list_ignored_flags(flags: Iterable[tuple[str, Any]]) -> tuple[UnsupportedRul
     """Return the flags that have no effect. `flags` are names with their values."""
     names = dict.fromkeys(name for name, _ in flags if name in IGNORED_FLAGS)
     return tuple(UnsupportedRule(name, FLAGS_SOURCE, IGNORED_FLAGS[name]) for name in names)
+
+
+def list_ignored_tools(
+    allowed_tools: Iterable[str], prompt_tool: str | None
+) -> tuple[UnsupportedRule, ...]:
+    """Return what has no effect of the tools that the command line names: Claude's tool for skills,
+    and a tool for permission prompts other than the frontend itself.
+    """
+    options = []
+    if any(rule == SKILL_TOOL or rule.startswith(f"{SKILL_TOOL}(") for rule in allowed_tools):
+        options.append(UnsupportedRule("skills", FLAGS_SOURCE, NO_SKILL_TOOL))
+    if prompt_tool not in (None, STDIO_PROMPTS):
+        options.append(UnsupportedRule("--permission-prompt-tool", FLAGS_SOURCE, NO_PROMPT_TOOL))
+    return tuple(options)
+
+
+def list_unknown_flags(arguments: Iterable[str]) -> tuple[UnsupportedRule, ...]:
+    """Return the unknown flags of a command line. The real claude refuses them, but a newer SDK may
+    pass flags that the shim does not know yet.
+    """
+    names = dict.fromkeys(
+        escape_control_chars(argument.partition("=")[0][:MAX_FLAG_CHARS]) for argument in arguments
+    )
+    return tuple(
+        UnsupportedRule(name, FLAGS_SOURCE, "the option is unknown")
+        for name in list(names)[:MAX_UNKNOWN_FLAGS]
+    )
 
 
 def list_ignored_initialize_fields(request: Mapping[str, Any]) -> tuple[UnsupportedRule, ...]:

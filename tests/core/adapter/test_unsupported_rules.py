@@ -93,7 +93,7 @@ def test_unsupported_rules_are_in_init_and_in_results_of_denied_calls(box):
     args = ("--allowedTools", "Bash(git:*)", "Skill", "--settings", settings)
     done = box.run_claude(*ASK, *args, SHIM_VENDOR="gemini", SHIM_BIN=child)
     entries = {entry["what"]: entry for entry in done.init["shim"]["not_honoured"]}
-    assert entries.keys() == {"Bash(git:*)", "Skill", "sandbox"}
+    assert entries.keys() == {"Bash(git:*)", "Skill", "skills", "sandbox"}
     assert (
         entries["Bash(git:*)"]["source"] == "--allowedTools"
         and "gemini" in entries["Bash(git:*)"]["reason"]

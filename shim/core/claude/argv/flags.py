@@ -95,6 +95,7 @@ FLAGS = {
     """,
 }
 
+MAX_FLAG_CHARS = 60  # no known flag is longer; further characters are ignored and not printed
 SHIM_FLAG_PREFIX = "--shim-"  # the prefix of the shim's own flags
 # The allowed values of a field, in the order in which Claude's error lists them. The permission
 # mode `default` is also accepted, although Claude's error does not list it (contract 10).

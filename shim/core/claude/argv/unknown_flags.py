@@ -8,7 +8,12 @@ forbid.
 import re
 from collections.abc import Iterator
 
-from shim.core.claude.argv.flags import FLAG_BY_FIELD, FLAG_BY_NAME, SHIM_FLAG_PREFIX
+from shim.core.claude.argv.flags import (
+    FLAG_BY_FIELD,
+    FLAG_BY_NAME,
+    MAX_FLAG_CHARS,
+    SHIM_FLAG_PREFIX,
+)
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.reading.diagnostics import escape_control_chars
@@ -45,7 +50,6 @@ PERMISSION_FLAGS_WITHOUT_FIELD = (
     ),
     *("--safe-mode", "--task-budget"),
 )
-MAX_FLAG_CHARS = 60  # no known flag is longer; further characters are ignored and not printed
 MIN_PREFIX_CHARS = 6  # `--allowed` means `--allowedTools`; `--allow` is ambiguous
 # Shorter names resemble too many flags, so only names at a distance of one edit match them.
 MIN_SIMILAR_CHARS = 8
