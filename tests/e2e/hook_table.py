@@ -56,6 +56,14 @@ AGENT_TOOLS = {
 AGENTS = {"helper": {"description": "Helps.", "prompt": "You help."}}
 # The SDKs' types of a hook's input mark these members as optional. Vendors do not report an effort.
 OPTIONAL_INPUT_KEYS = frozenset({"effort"})
+# The member that the session names if the answer has a smaller effect.
+NAMED_MEMBERS = {
+    "decision: block": "reason",
+    "deny": "reason",
+    "deny and interrupt": "reason",
+    "another event": "reason",
+    "allow changed": "updatedInput",
+}
 SILENT_SECONDS = 60.0
 CONVERSATIONS = 4  # at the same time
 # A program that is being written cannot be started, and a fork may hold its file open.
@@ -331,7 +339,8 @@ def _shorten(value: object) -> str:
 
 def is_named(case: HookCase, ours: Cell) -> bool:
     """Return whether the session says that this answer has a smaller effect."""
-    member = case.name.partition(",")[0].replace("allow changed", "updatedInput")
+    answer = case.name.partition(",")[0]
+    member = NAMED_MEMBERS.get(answer, answer)
     return bool({case.event, f"{case.event}.{member}"} & ours.named_events)
 
 

@@ -78,6 +78,8 @@ class AcpSession(RpcSession):
     """The session of one agent that the shim drives with the Agent Client Protocol."""
 
     changes_call_input = False
+    # The protocol's answer to a permission request has no place for a reason.
+    passes_denial_reasons = False
 
     opening_labels = (STEP_INITIALIZE, STEP_SESSION, STEP_SETTING)
 

@@ -251,6 +251,8 @@ def test_hooks_with_a_smaller_effect_are_listed_by_file():
             accepts_steering=accepts_steering,
             asks_permissions=True,
             changes_input=True,
+            passes_reasons=True,
+            denies_calls=True,
             runs_agents=True,
         )
         entries = list_unsupported_settings_hooks(ClaudeSettings(hooks=hooks), support)

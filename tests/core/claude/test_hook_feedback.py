@@ -111,6 +111,8 @@ SUPPORT = HookSupport(
     accepts_steering=True,
     asks_permissions=True,
     changes_input=True,
+    passes_reasons=True,
+    denies_calls=True,
     runs_agents=True,
 )
 AGENT_EVENTS = ["SubagentStart", "SubagentStop"]
@@ -127,6 +129,11 @@ ALWAYS_LISTED = ["PostToolUse.updatedToolOutput", "PreCompact", "PostCompact", *
         ),
         (SUPPORT._replace(is_persistent=False), ["PostToolUse", "PostToolUseFailure", "Stop"]),
         (SUPPORT._replace(asks_permissions=False), ["PermissionRequest"]),
+        (SUPPORT._replace(denies_calls=False), ["PreToolUse"]),
+        (
+            SUPPORT._replace(passes_reasons=False),
+            ["PreToolUse.reason", "PermissionRequest.reason"],
+        ),
         (
             SUPPORT._replace(changes_input=False),
             ["PreToolUse.updatedInput", "PermissionRequest.updatedInput"],

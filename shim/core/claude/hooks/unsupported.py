@@ -34,6 +34,8 @@ class HookSupport(NamedTuple):
     accepts_steering   this child accepts messages during a turn
     asks_permissions   the vendor asks for permission before it runs a tool
     changes_input      the answer to the vendor's question can change the input of a call
+    passes_reasons     the model learns why a call was denied
+    denies_calls       the vendor asks before each tool call in the session's permission mode
     runs_agents        the shim runs the subagents that the frontend defines
     """
 
@@ -42,6 +44,8 @@ class HookSupport(NamedTuple):
     accepts_steering: bool
     asks_permissions: bool
     changes_input: bool
+    passes_reasons: bool
+    denies_calls: bool
     runs_agents: bool
 
 
@@ -105,6 +109,8 @@ def _list_unsupported_members(event: str, support: HookSupport) -> list[tuple[st
     if event in (CALL_EVENT, PERMISSION_EVENT) and not support.changes_input:
         reason = f"{name} refuses the call, and its model learns the allowed input"
         members.append(("updatedInput", reason))
+    if event in (CALL_EVENT, PERMISSION_EVENT) and not support.passes_reasons:
+        members.append(("reason", f"{name} may not tell its model why a call was denied"))
     if event == CALL_EVENT and not support.accepts_steering:
         members.append(("additionalContext", f"{name} receives it with the next message"))
     return members
@@ -119,6 +125,8 @@ def _explain_smaller_effect(event: str, support: HookSupport) -> str:
         return f"{name} has a process for each message, so no hook continues a turn"
     if event in RESULT_EVENTS and not support.accepts_steering:
         return f"{name} receives the additionalContext with the next message"
+    if event == CALL_EVENT and not support.denies_calls:
+        return f"{name} does not ask in this mode, so a denied call ends the turn"
     if event == PERMISSION_EVENT and not support.asks_permissions:
         return f"{name} runs its tools without asking, so these hooks are not called"
     if event == PRE_COMPACT_EVENT:
