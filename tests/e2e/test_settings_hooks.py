@@ -41,7 +41,7 @@ in_conversations = pytest.mark.parametrize(
     indirect=True,
     ids=str,
 )
-in_one_shot_mode = pytest.mark.parametrize(
+with_a_single_message = pytest.mark.parametrize(
     "vendor",
     [CODEX, *(pytest.param(vendor, marks=full) for vendor in (QWEN, PI, CLAUDE_ITSELF))],
     indirect=True,
@@ -308,8 +308,8 @@ def test_hook_of_a_tool_result_ends_the_turn(
     assert not (home_folder / LOG).exists(), "no Stop hook runs"
 
 
-@in_one_shot_mode
-def test_hooks_run_in_one_shot_mode(
+@with_a_single_message
+def test_hooks_run_for_a_single_message(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     home_folder = settings(frontend, vendor, log_events(*EVENTS))
@@ -320,8 +320,8 @@ def test_hooks_run_in_one_shot_mode(
     assert run.result["subtype"] == "success"
 
 
-@in_one_shot_mode
-def test_hook_rejects_the_message_before_the_model_receives_it(
+@with_a_single_message
+def test_rejected_message_does_not_reach_the_model(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     settings(frontend, vendor, build_event_hooks(UserPromptSubmit="echo no secrets >&2; exit 2"))

@@ -62,7 +62,7 @@ def parse_settings_hooks(
             matcher = group.get("matcher")
         for raw_hook in as_list(hooks):
             if isinstance(raw_hook, dict) and not (
-                event == PRE_TOOL_EVENT and _runs_in_background(raw_hook)
+                event == PRE_TOOL_EVENT and _is_background_hook(raw_hook)
             ):
                 hook = _parse_hook(raw_hook, event)._replace(
                     matcher=as_str(matcher), source=source, event=event
@@ -79,7 +79,7 @@ def parse_settings_hooks(
     return parsed_hooks
 
 
-def _runs_in_background(raw_hook: Mapping[str, Any]) -> bool:
+def _is_background_hook(raw_hook: Mapping[str, Any]) -> bool:
     return any(raw_hook.get(key) for key in ("async", "asyncRewake"))
 
 
@@ -111,7 +111,7 @@ def _parse_hook(raw_hook: Mapping[str, Any], event: str) -> SettingsHook:
         if isinstance(timeout_s, int | float) and timeout_s > 0
         else default_timeout_s,
         raw_hook.get("onFailure") == "block",
-        runs_in_background=_runs_in_background(raw_hook),
+        runs_in_background=_is_background_hook(raw_hook),
     )
 
 

@@ -111,7 +111,7 @@ def test_answer_for_another_event_is_ignored():
     assert answer.output == {"hookSpecificOutput": None}
 
 
-def test_hook_reads_the_event_as_the_real_claude_sends_it():
+def test_hook_reads_the_input_of_the_real_claude():
     control = build_control(build_hook("SessionStart"), build_hook("SessionEnd"))
     for event, member in ((START, {"source": "startup"}), (END, {"reason": "other"})):
         control.call_hooks(event)

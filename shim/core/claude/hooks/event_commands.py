@@ -62,12 +62,12 @@ def select_event_hooks(
     """Return the hooks to run for an event. A hook that is configured twice is returned once."""
     selected: dict[Any, SettingsHook] = {}
     for hook in hooks:
-        if hook.event == event.name and _applies_to(hook, event, workspace):
+        if hook.event == event.name and _matches_event(hook, event, workspace):
             selected.setdefault((hook.command, hook.args, hook.condition), hook)
     return list(selected.values())
 
 
-def _applies_to(hook: SettingsHook, event: HookEvent, workspace: Workspace) -> bool:
+def _matches_event(hook: SettingsHook, event: HookEvent, workspace: Workspace) -> bool:
     """Return whether a hook's matcher and condition match an event. Some events have no matcher."""
     subject = _get_subject(event)
     if not subject:
@@ -99,7 +99,7 @@ def parse_hook_result(
 ) -> HookCommandAnswer:
     """Return the meaning of a hook command's result."""
     output = parse_hook_stdout(result.stdout, event.name)
-    if output is not None and _blocks(output):
+    if output is not None and _is_blocking(output):
         return HookCommandAnswer(output)
     if result.code == DENY_EXIT_CODE:
         reason = result.stderr
@@ -124,7 +124,7 @@ def is_reported(event: HookEvent, *, reports_all: bool) -> bool:
     return reports_all and event.name != SESSION_END_EVENT
 
 
-def _blocks(output: Mapping[str, Any]) -> bool:
+def _is_blocking(output: Mapping[str, Any]) -> bool:
     """Return whether a hook's answer blocks or stops something."""
     if output.get("decision") == "block":
         return True
