@@ -580,12 +580,12 @@ def end_call(call_id, status="completed"):
 
 
 def start_with_frontend_tools():
-    talk = AcpConversation("copilot", frontend_tools=FRONTEND_TOOLS)
-    return talk.feed_messages(*ANSWERS)
+    conversation = AcpConversation("copilot", frontend_tools=FRONTEND_TOOLS)
+    return conversation.feed_messages(*ANSWERS)
 
 
-def list_calls(talk):
-    (turn,) = check_turns(talk.feed_messages(DONE).close_stream().lines, partial=False)
+def list_calls(conversation):
+    (turn,) = check_turns(conversation.feed_messages(DONE).close_stream().lines, partial=False)
     blocks = [
         block
         for line in turn
@@ -599,30 +599,30 @@ def list_calls(talk):
 def test_call_of_a_frontend_tool_is_named_when_it_reaches_its_server(is_early):
     """copilot shows the model's description as the title. The name arrives with the call."""
     tool_input = {"prompt": "p", "subagent_type": "x", "description": "say hi"}
-    talk = start_with_frontend_tools()
+    conversation = start_with_frontend_tools()
     if is_early:
-        talk.receive_call("Task", tool_input)
-    talk.feed_messages(build_unnamed_call("c1", "say hi", **tool_input))
-    assert (b'"Task"' in talk.lines) is is_early
+        conversation.receive_call("Task", tool_input)
+    conversation.feed_messages(build_unnamed_call("c1", "say hi", **tool_input))
+    assert (b'"Task"' in conversation.lines) is is_early
     if not is_early:
-        talk.receive_call("Task", tool_input)
-        assert b'"Task"' in talk.lines
-    talk.feed_messages(end_call("c1"))
-    assert list_calls(talk) == [("c1", "Task", tool_input)]
+        conversation.receive_call("Task", tool_input)
+        assert b'"Task"' in conversation.lines
+    conversation.feed_messages(end_call("c1"))
+    assert list_calls(conversation) == [("c1", "Task", tool_input)]
 
 
 @pytest.mark.parametrize("is_early", [False, True])
 def test_calls_with_equal_inputs_are_told_apart_by_their_titles(is_early):
-    talk = start_with_frontend_tools()
+    conversation = start_with_frontend_tools()
     updates = [build_unnamed_call("c1", "calc-now"), build_unnamed_call("c2", "calc-to-day")]
     if not is_early:
-        talk.feed_messages(*updates)
-    talk.receive_call("mcp__calc__to_day", {})
-    talk.receive_call("mcp__calc__now", {})
+        conversation.feed_messages(*updates)
+    conversation.receive_call("mcp__calc__to_day", {})
+    conversation.receive_call("mcp__calc__now", {})
     if is_early:
-        talk.feed_messages(*updates)
-    talk.feed_messages(end_call("c1"), end_call("c2"))
-    assert sorted(list_calls(talk)) == [
+        conversation.feed_messages(*updates)
+    conversation.feed_messages(end_call("c1"), end_call("c2"))
+    assert sorted(list_calls(conversation)) == [
         ("c1", "mcp__calc__now", {}),
         ("c2", "mcp__calc__to_day", {}),
     ]
@@ -642,21 +642,23 @@ def test_calls_with_equal_inputs_are_told_apart_by_their_titles(is_early):
 )
 def test_title_names_a_call_that_never_reached_its_server(title, tool_input, expected):
     """A rule has refused the call. A title that the model wrote is not a name."""
-    talk = start_with_frontend_tools()
-    talk.feed_messages(build_unnamed_call("c1", title, **tool_input), end_call("c1", "failed"))
-    assert list_calls(talk) == [expected]
+    conversation = start_with_frontend_tools()
+    conversation.feed_messages(
+        build_unnamed_call("c1", title, **tool_input), end_call("c1", "failed")
+    )
+    assert list_calls(conversation) == [expected]
 
 
 def test_title_does_not_name_the_tool_of_a_permission_request():
     """The request is about the server of somebody else."""
-    talk = start_with_frontend_tools()
-    talk.feed_messages(build_unnamed_call("c1", "calc-add", a=1))
+    conversation = start_with_frontend_tools()
+    conversation.feed_messages(build_unnamed_call("c1", "calc-add", a=1))
     fields = {"title": "calc-add", "kind": "other", "rawInput": {"a": 1}}
-    talk.feed_messages(build_permission_request(call="c1", **fields))
-    assert [request.tool for request in talk.pending_permissions] == ["unknown"]
-    talk.receive_call("mcp__calc__add", {"a": 1})
-    talk.answer_permission(False)
-    assert [call[:2] for call in list_calls(talk)] == [("c1", "unknown")]
+    conversation.feed_messages(build_permission_request(call="c1", **fields))
+    assert [request.tool for request in conversation.pending_permissions] == ["unknown"]
+    conversation.receive_call("mcp__calc__add", {"a": 1})
+    conversation.answer_permission(False)
+    assert [call[:2] for call in list_calls(conversation)] == [("c1", "unknown")]
 
 
 # -- an agent that asks twice about a change outside its folders -----------------------------------
@@ -679,27 +681,37 @@ def ask_for_change(path, request_id=8):
     return build_permission_request(request_id, **fields)
 
 
-def list_pending_calls(talk):
-    return [(request.tool, request.tool_input) for request in talk.pending_permissions]
+def list_pending_calls(conversation):
+    return [(request.tool, request.tool_input) for request in conversation.pending_permissions]
 
 
 def test_both_questions_about_one_change_get_the_answer_to_the_complete_call():
-    talk = start_conversation("copilot").feed_messages(build_creation(), ask_for_path("/out.txt"))
-    assert list_pending_calls(talk) == [("Write", {"file_path": "../out.txt", "content": "x"})]
-    talk.answer_permission(True)
-    talk.feed_messages(ask_for_change("/out.txt"))
-    assert talk.pending_permissions == []
+    conversation = start_conversation("copilot").feed_messages(
+        build_creation(), ask_for_path("/out.txt")
+    )
+    assert list_pending_calls(conversation) == [
+        ("Write", {"file_path": "../out.txt", "content": "x"})
+    ]
+    conversation.answer_permission(True)
+    conversation.feed_messages(ask_for_change("/out.txt"))
+    assert conversation.pending_permissions == []
     outcome = {"outcome": "selected", "optionId": "yes"}
-    assert talk.get_last_message() == {"jsonrpc": "2.0", "id": 8, "result": {"outcome": outcome}}
+    assert conversation.get_last_message() == {
+        "jsonrpc": "2.0",
+        "id": 8,
+        "result": {"outcome": outcome},
+    }
 
 
 def test_denied_access_is_a_denied_change():
-    talk = start_conversation("copilot").feed_messages(build_creation(), ask_for_path("/out.txt"))
-    talk.answer_permission(False)
+    conversation = start_conversation("copilot").feed_messages(
+        build_creation(), ask_for_path("/out.txt")
+    )
+    conversation.answer_permission(False)
     outcome = {"outcome": "selected", "optionId": "no"}
-    assert talk.get_last_message()["result"] == {"outcome": outcome}
-    talk.feed_messages(ask_for_change("/out.txt"))
-    assert [request.refusal != "" for request in talk.pending_permissions] == [True]
+    assert conversation.get_last_message()["result"] == {"outcome": outcome}
+    conversation.feed_messages(ask_for_change("/out.txt"))
+    assert [request.refusal != "" for request in conversation.pending_permissions] == [True]
 
 
 @loop_over_rows(
@@ -712,15 +724,17 @@ def test_denied_access_is_a_denied_change():
     ],
 )
 def test_question_about_another_path_is_not_about_the_change(updates, path, tool):
-    talk = start_conversation("copilot").feed_messages(*updates, ask_for_path(path))
-    assert [name for name, _ in list_pending_calls(talk)] == [tool]
+    conversation = start_conversation("copilot").feed_messages(*updates, ask_for_path(path))
+    assert [name for name, _ in list_pending_calls(conversation)] == [tool]
 
 
 def test_second_question_about_another_file_is_not_answered_by_the_first_answer():
-    talk = start_conversation("copilot").feed_messages(build_creation(), ask_for_path("/out.txt"))
-    talk.answer_permission(True)
-    talk.feed_messages(ask_for_change("/other.txt"))
-    assert [request.refusal != "" for request in talk.pending_permissions] == [True]
+    conversation = start_conversation("copilot").feed_messages(
+        build_creation(), ask_for_path("/out.txt")
+    )
+    conversation.answer_permission(True)
+    conversation.feed_messages(ask_for_change("/other.txt"))
+    assert [request.refusal != "" for request in conversation.pending_permissions] == [True]
 
 
 # -- an agent that reports its failures as texts ---------------------------------------------------
