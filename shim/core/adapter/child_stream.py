@@ -482,8 +482,9 @@ class ChildStream:
         commands: list[StreamCommand] = []
         can_resume = not self._saves_late or bool(turn.assistant_message.usage_by_model)
         resume_info = (self._find_vendor_session(), can_resume)
-        has_finished = stage is TurnStage.FINISHED and stage is not self._stage
-        if resume_info != self.resume_info or has_finished:
+        if resume_info != self.resume_info or (
+            stage is TurnStage.FINISHED and stage is not self._stage
+        ):
             commands.append(StoreSessionCommand(resume_info[0]))
         timeout_key = _select_timeout_key(turn)
         if timeout_key != self._timeout_key:

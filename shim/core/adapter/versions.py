@@ -77,7 +77,9 @@ class VersionProbe(NamedTuple):
         """Return how a version relates to the tested range: `tested`, `newer`, `older`, or
         `unknown`.
         """
-        numbers = parse_version_numbers(version or "")
+        if version is None:
+            return "unknown"
+        numbers = parse_version_numbers(version)
         bounds = parse_version_conditions(self.tested_range)
         if not numbers or not bounds:
             return "unknown"

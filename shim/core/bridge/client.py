@@ -150,6 +150,7 @@ class ClientRoles:
     def __init__(self, *, owner_answers: bool) -> None:
         self.controller: ConnectedClient | None = None
         self._owner_answers = owner_answers
+        # the client that controls the session, or the last client that controlled it
         self._last_controller: ConnectedClient | None = None
 
     @property
@@ -181,7 +182,7 @@ class ClientRoles:
     def check_can_answer_prompts(self, client: ConnectedClient) -> None:
         """Raise FrameRefusedError if the client must not answer prompts."""
         self.check_control_role(client)
-        if self._owner_answers and client is not (self.controller or self._last_controller):
+        if self._owner_answers and client is not self._last_controller:
             raise FrameRefusedError(
                 "not-owner",
                 "only the controller of this session may answer here (bridge_answers); "
@@ -200,6 +201,7 @@ class ClientRoles:
         """Set the client that controls the session. Return whether the controller has changed."""
         if client is self.controller:
             return False
-        self._last_controller = client or self.controller
         self.controller = client
+        if client is not None:
+            self._last_controller = client
         return True

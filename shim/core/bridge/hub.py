@@ -325,8 +325,9 @@ class SessionHub:
         """
         count = len(self.waiting_messages)
         waiting_bytes = sum(message.size_bytes for message in self.waiting_messages.values())
-        is_too_large = count > 0 and waiting_bytes + size_bytes > self.session.max_frame_bytes
-        if is_too_large or count >= MAX_WAITING_MESSAGES:
+        if count >= MAX_WAITING_MESSAGES or (
+            count and waiting_bytes + size_bytes > self.session.max_frame_bytes
+        ):
             raise FrameRefusedError(
                 "too-many", f"{count} messages are already queued; send this message later"
             )

@@ -150,8 +150,9 @@ class SubagentLog:
         """
         agent.has_started = True
         self._changes.append(SubagentChange(agent.agent_id, metadata=agent.metadata))
-        is_prompt = message is not None and role == "user" and _is_text(message)
-        if agent.prompt and not is_prompt:
+        if message is not None and role == "user" and _is_text(message):
+            return
+        if agent.prompt:
             prompt = {"role": "user", "content": agent.prompt}
             self._changes.append(SubagentChange(agent.agent_id, SubagentEntry("user", prompt, "")))
 

@@ -225,7 +225,7 @@ def _is_without_effect(node: "Node") -> bool:
         variable, *words = (_decode_text(child) for child in node.named_children)
         if variable not in _LOOP_VARIABLES:
             return False
-        return not any("[" in word or "$" in word for word in words[:-1])
+        return all({"[", "$"}.isdisjoint(word) for word in words[:-1])
     if node.type != "test_command":
         return True
     return _decode_text(node).startswith("[ ")

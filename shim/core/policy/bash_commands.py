@@ -167,14 +167,12 @@ def list_path_operands(command: ShellCommand) -> Iterator[str | None]:
             # ends and the path begins.
             yield None
     if copies_files:  # a file keeps its name when it is copied into a folder
-        *sources, target = [
-            word for word in arguments if word is None or not word.startswith("-")
-        ] or [None]
-        for source in sources:
-            if source is None or target is None:
+        operands = [word for word in arguments if word is None or not word.startswith("-")]
+        for source in operands[:-1]:
+            if source is None or operands[-1] is None:
                 yield None
             else:
-                yield f"{target}/{source.rstrip('/').rpartition('/')[2]}"
+                yield f"{operands[-1]}/{source.rstrip('/').rpartition('/')[2]}"
 
 
 def changes_named_files(command: ShellCommand) -> bool:

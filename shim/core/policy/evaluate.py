@@ -404,9 +404,7 @@ def _is_about_tool(rule: PermissionRule, tool: str, *, is_restriction: bool = Tr
 def _matches_shell_line(
     rule: PermissionRule, tool_input: Mapping[str, Any], effects: ToolCallEffects
 ) -> bool:
-    content = rule.content
-    if not content:
-        content = ""
+    content = rule.content_text
     if _matches_text(content, str(tool_input.get("command"))):
         return True
     return any(_matches_command(content, command) for command in effects.commands)
@@ -454,9 +452,7 @@ def _matches_argument(rule: PermissionRule, tool_input: Mapping[str, Any]) -> bo
     """Return whether a deny or ask rule matches a tool call's URL or another argument, or may match
     it.
     """
-    content = rule.content
-    if not content:
-        content = ""
+    content = rule.content_text
     if content.startswith(DOMAIN_PREFIX):
         host = parse_url_host(tool_input.get("url"))
         domain = content[len(DOMAIN_PREFIX) :].lower()
@@ -475,9 +471,7 @@ def _matches_argument(rule: PermissionRule, tool_input: Mapping[str, Any]) -> bo
 
 def _allows_url(rule: PermissionRule, tool_input: Mapping[str, Any]) -> bool:
     """Return whether an allow rule matches a tool call's URL."""
-    content = rule.content
-    if not content:
-        content = ""
+    content = rule.content_text
     if not content.startswith(DOMAIN_PREFIX):
         return False
     return parse_url_host(tool_input.get("url")) == content[len(DOMAIN_PREFIX) :].lower()

@@ -85,7 +85,7 @@ def _split_pattern(rule: PermissionRule, workspace: Workspace) -> tuple[str, str
 
     The folder is "" if the path starts at the home folder and the home folder is unknown.
     """
-    content = (rule.content or "").strip()
+    content = rule.content_text.strip()
     if content.startswith("//"):
         root = "/"
         pattern = "/" + content.lstrip("/")
@@ -120,7 +120,7 @@ def resolve_rule_path(rule: PermissionRule, folder: str) -> PermissionRule:
     """Return a copy of a rule that does not depend on the working directory. The copy means in
     every folder what `rule` means in the working directory `folder`.
     """
-    content = (rule.content or "").strip()
+    content = rule.content_text.strip()
     if (
         rule.tool not in (*READ_TOOLS, *CHANGE_TOOLS)
         or not content

@@ -80,6 +80,13 @@ class PermissionRule(NamedTuple):
             return self.tool
         return f"{self.tool}({self.content})"
 
+    @property
+    def content_text(self) -> str:
+        """The text in parentheses, or "" if there is none."""
+        if self.content is None:
+            return ""
+        return self.content
+
     def matches_tool(self, tool: str, *, is_restriction: bool = False) -> bool:
         """Return whether the rule applies to the calls of a tool, regardless of their arguments. If
         `is_restriction` is set, a star in the rule's tool name matches any text.

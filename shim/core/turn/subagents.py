@@ -63,14 +63,16 @@ class SubagentTracker:
         `written_parent_id` is the id under which that tool call was written, or None if the call is
         not open.
         """
-        if usage is not None:
+        if usage is None:
+            usage = NO_USAGE
+        else:
             self.assistant_message.add_usage(usage)
-        if written_parent_id is None and not self.context.conversation.has_used_call_id(
-            parent_call_id
-        ):
-            self.context.diagnostics.record("unknown_parent", parent_call_id)
-            return Subagent(self, None, usage)
-        return Subagent(self, written_parent_id or parent_call_id, usage)
+        if written_parent_id is not None:
+            return Subagent(self, written_parent_id, usage)
+        if self.context.conversation.has_used_call_id(parent_call_id):
+            return Subagent(self, parent_call_id, usage)
+        self.context.diagnostics.record("unknown_parent", parent_call_id)
+        return Subagent(self, None, usage)
 
     def write_missing_tool_results(self, result_text: str) -> None:
         """Write results for the subagents' tool calls that are still open at the end of
@@ -89,11 +91,11 @@ class Subagent:
     __slots__ = ("_parent_call_id", "_tracker", "_usage")
 
     def __init__(
-        self, tracker: SubagentTracker, parent_call_id: str | None, usage: Usage | None = None
+        self, tracker: SubagentTracker, parent_call_id: str | None, usage: Usage = NO_USAGE
     ) -> None:
         self._tracker = tracker
         self._parent_call_id = parent_call_id
-        self._usage = usage or NO_USAGE
+        self._usage = usage
 
     def write_text_message(self, full_text: str) -> None:
         if full_text:

@@ -586,7 +586,7 @@ class Turn:
             return False
         if outcome.kind != "ended" or outcome.ended_by_shim:
             return False
-        return not self._is_over_budget(outcome)
+        return self._apply_budget(outcome) is outcome
 
     def list_end_events(self) -> tuple[HookEvent, ...]:
         """Return the events for the hooks at the end of the turn. As in the real claude, no Stop
@@ -652,14 +652,8 @@ class Turn:
             outcome_tracker.outcome = self._read_structured_answer(
                 read_answer, outcome_tracker.outcome
             )
-        if (
-            outcome_tracker.outcome.kind == "ended"
-            and not self.command.name
-            and self._is_over_budget(outcome_tracker.outcome)
-        ):
-            outcome_tracker.outcome = outcomes.build_over_budget_outcome(
-                self.config.limits.max_budget_usd or 0.0, outcome_tracker.outcome.fields
-            )
+        if outcome_tracker.outcome.kind == "ended" and not self.command.name:
+            outcome_tracker.outcome = self._apply_budget(outcome_tracker.outcome)
         outcome_tracker.child_exit = child_exit
         self.permission_requests.refuse_pending_requests()
         machine.move_to(CLOSED)
@@ -709,13 +703,15 @@ class Turn:
         """Create the conversation's next turn. If `config` is None, this turn's configuration is
         used.
         """
-        turn = type(self)(
-            self.writer, config or self.config, self.conversation, diagnostics or self.diagnostics
-        )
-        if config is not None and config.vendor.name != self.config.vendor.name:
+        if config is None:
+            config = self.config
+        if diagnostics is None:
+            diagnostics = self.diagnostics
+        turn = type(self)(self.writer, config, self.conversation, diagnostics)
+        if config.vendor.name != self.config.vendor.name:
             return turn  # the reports from this turn's vendor do not apply to another vendor
         turn.vendor_info = dict(self.vendor_info)
-        if config is None or config.model == self.config.model:
+        if config.model == self.config.model:
             turn.assistant_message.model = self.assistant_message.model
         else:
             turn.vendor_info.pop("model", None)
@@ -723,7 +719,8 @@ class Turn:
 
     def _end_message_with_budget(self, *args: Any, **kwargs: Any) -> None:
         self.assistant_message.end(*args, **kwargs)
-        self.tool_calls.finish_if_over_budget(self.config.limits.max_budget_usd or 0.0)
+        if self.config.limits.max_budget_usd is not None:
+            self.tool_calls.finish_if_over_budget(self.config.limits.max_budget_usd)
 
     # -- actions of the state machine --------------------------------------------------------------
 
@@ -800,17 +797,19 @@ class Turn:
             outcome = outcome._replace(fields=add_result_fields(fields, outcome.fields))
         return outcome
 
-    def _is_over_budget(self, outcome: TurnOutcome) -> bool:
-        """Return whether the session has cost more than `--max-budget-usd` allows. The vendor
-        reports the cost.
+    def _apply_budget(self, outcome: TurnOutcome) -> TurnOutcome:
+        """Return the outcome. If the session has cost more than `--max-budget-usd` allows, return a
+        failure instead. The vendor reports the cost.
         """
         max_budget_usd = self.config.limits.max_budget_usd
         if max_budget_usd is None:
-            return False
+            return outcome
         spent_usd = parse_dollars(outcome.fields.get("cost"))
         if not spent_usd:
             spent_usd = self.assistant_message.cost_usd
-        return self.conversation.cost_usd + spent_usd > max_budget_usd
+        if self.conversation.cost_usd + spent_usd <= max_budget_usd:
+            return outcome
+        return outcomes.build_over_budget_outcome(max_budget_usd, outcome.fields)
 
     # -- helpers -----------------------------------------------------------------------------------
 

@@ -130,7 +130,7 @@ class YumeEncoder(OutputWriter):
         line: dict[str, Any] = {
             "type": "system",
             "subtype": "init",
-            "session_id": self._frontend_session_id or session_id,
+            "session_id": self._resolve_session_id(),
             "model": get_text(fields, "model", "unknown"),
             "cwd": get_text(fields, "cwd"),
             "permissionMode": get_text(fields, "mode", "default"),

@@ -398,7 +398,7 @@ class _ArgvParser:
         options = args
         if "--" in args:
             options = args[: args.index("--")]
-        asks_for_version = "-v" in options or "--version" in options
+        asks_for_version = not {"-v", "--version"}.isdisjoint(options)
         self.fields |= {
             "subcommand": name,
             "subcommand_args": tuple(args),
