@@ -60,6 +60,7 @@ OPTIONAL_INPUT_KEYS = frozenset({"effort"})
 NAMED_MEMBERS = {
     "decision: block": "reason",
     "deny": "reason",
+    "ask": "reason",
     "deny and interrupt": "reason",
     "another event": "reason",
     "allow changed": "updatedInput",

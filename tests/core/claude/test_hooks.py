@@ -231,6 +231,13 @@ def test_input_change_of_a_hook_blocks_the_call_if_the_vendor_never_asks():
     assert isinstance(wish, ToolCallBlocked)
 
 
+def test_input_change_of_a_hook_blocks_the_call_if_the_mode_allows_it_without_asking():
+    session = control(hooks(), mode="bypassPermissions")
+    session.send_hook_callbacks(CALL)
+    (wish,) = give(session, "uuid-1", CHANGE)
+    assert isinstance(wish, ToolCallBlocked)
+
+
 def test_denied_call_that_was_executed_is_blocked_in_either_order():
     session = control(hooks())
     session.send_hook_callbacks(CALL)

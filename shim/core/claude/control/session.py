@@ -840,10 +840,7 @@ class ControlSession(ControlOutputWriter):
         if hook_decision.updated_input == event.tool_input:
             # The vendor has these arguments, but perhaps with relative paths.
             hook_decision = hook_decision._replace(updated_input=None)
-        if (
-            not self.session_state.vendor.asks_permissions
-            and hook_decision.updated_input is not None
-        ):
+        if not self.session_state.asks_permissions and hook_decision.updated_input is not None:
             hook_decision = HookDecision(
                 False,
                 f"a hook changed the input of {event.tool}, but the call runs with its original input",
