@@ -126,8 +126,8 @@ class AllMachinesSessionManager(LocalBackgroundSessionManager):
         return super().has_accepted_prompt(session_id, prompt_id)
 
     def is_cursor_at_log_end(self, session_id: str, cursor: LogCursor) -> bool:
-        """Return whether nothing follows the cursor. Of another machine's session this is not
-        known, so the page connects to it.
+        """Return whether the cursor is at the end of the session's log. For a session of another
+        machine, return False, because its log is not read here.
         """
         if self._find_remote_id(session_id):
             return False
