@@ -70,7 +70,7 @@ def label(event):
             context(STOP),
             HookFeedback(("Stop hook additional context: C",), needs_answer=True),
         ),
-        (STOP, END, HookFeedback(stops_turn=True)),
+        (STOP, END, HookFeedback(("Stop hook stopped continuation: R",), stops_turn=True)),
     ],
 )
 def test_answer_of_a_hook_is_parsed_to_feedback(event, answer, feedback):

@@ -71,8 +71,7 @@ def parse_hook_feedback(
     if output.get("continue") is False and event.name in (*STOPPING_EVENTS, STOP_EVENT):
         reason = as_str(output.get("stopReason"))
         stop_text = f"{label} hook stopped continuation: {reason}"
-        stop_texts = (stop_text,) if event.name in STOPPING_EVENTS else ()
-        return HookFeedback(stop_texts, stops_turn=True, notice=notice)
+        return HookFeedback((stop_text,), stops_turn=True, notice=notice)
     if event.name == PRE_COMPACT_EVENT and output.get("decision") == "block":
         return HookFeedback(stops_turn=True, notice=notice)
     texts: tuple[str, ...] = ()
