@@ -42,7 +42,7 @@ def read_until(relay, kind):
     return frames
 
 
-def test_relay_lists_sessions_as_often_as_it_is_asked(hosts):
+def test_relay_answers_several_requests_for_sessions(hosts):
     ended = hosts.start_session("hi")
     hosts.stop_hosts()
     running = hosts.start_session("hi")

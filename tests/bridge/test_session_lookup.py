@@ -136,14 +136,14 @@ def machines(tmp_path, monkeypatch):
     config.write_text('[machines]\nbuild = "ssh:build01"\n')
     monkeypatch.setenv("SHIM_CONFIG", str(config))
     monkeypatch.setenv("SHIM_STATE", str(tmp_path))
-    asked = []
+    requests = []
 
     def list_sessions(machine, environment, *, includes_ended):
-        asked.append(machine.name)
+        requests.append(machine.name)
         return MachineListing(machine, REMOTE)
 
     monkeypatch.setattr(remote, "list_machine_sessions", list_sessions)
-    return asked
+    return requests
 
 
 @pytest.mark.parametrize(
@@ -158,15 +158,13 @@ def machines(tmp_path, monkeypatch):
         ("1052", ""),
     ],
 )
-def test_session_resolves_on_the_named_machine_or_on_the_first_that_has_it(
-    query, machine, machines
-):
-    found = resolve_session_reference(query, sessions=KNOWN)
-    assert found.machine == machine
+def test_session_resolves_on_the_named_machine_or_on_any_machine(query, machine, machines):
+    session_record = resolve_session_reference(query, sessions=KNOWN)
+    assert session_record.machine == machine
     assert machines == [machine] * bool(machine)
 
 
-def test_session_of_this_machine_is_not_found_on_a_named_machine(machines):
+def test_session_of_this_machine_does_not_resolve_on_a_named_machine(machines):
     with pytest.raises(FrontendError, match=r"^No session matching 'build:9c582708'"):
         resolve_session_id("build:9c582708", sessions=KNOWN)
 

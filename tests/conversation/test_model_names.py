@@ -94,7 +94,7 @@ def test_mapping_makes_any_claude_name_usable(box):
     assert (flag(args, "--model"), init["model"]) == ("big", "big")
 
 
-def test_next_model_of_a_conversation_can_be_used_after_an_unknown_one(box):
+def test_next_model_of_a_conversation_can_be_used_after_an_unknown_model(box):
     program = box.create_fake(["record", str(box.recording)], ["out", PI])
     box.write_settings("")
     lines = [

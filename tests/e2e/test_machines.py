@@ -32,7 +32,7 @@ pytestmark = pytest.mark.e2e
 
 COMMAND_SECONDS = 120.0
 LOOK_SECONDS = 0.5
-BEGUN = re.compile(r"backgrounded · ([0-9a-f]{8})")
+STARTED_PATTERN = re.compile(r"backgrounded · ([0-9a-f]{8})")
 SHIM = (sys.executable, "-I", "-m", "shim")
 # The cuts of a connection in one test.
 CUTS = [8, pytest.param(50, marks=pytest.mark.full)]
@@ -80,7 +80,7 @@ def list_agents(environment: dict[str, str], *args: str) -> list[dict[str, Any]]
 def start_demo(environment: dict[str, str], *args: str) -> str:
     done = run_shim(environment, "claude", "--bg", "--shim-vendor", "demo", *args, "hello")
     assert done.returncode == 0, done.stderr
-    return BEGUN.findall(done.stdout)[0]
+    return STARTED_PATTERN.findall(done.stdout)[0]
 
 
 def wait_for_state(environment: dict[str, str], state: str) -> dict[str, Any]:
@@ -102,11 +102,11 @@ def test_session_of_another_machine_is_started_answered_and_removed(
     lab.start_machine("build", frontend.environment)
     here = lab.build_environment(["build"])
     start = ("claude", "--bg", "--machine", "build", "--cwd", str(frontend.folder))
-    begun = run_shim(
+    started = run_shim(
         here, *start, "--shim-vendor", "qwen", *frontend.extra_args, "[[shell]] touch made"
     )
-    assert begun.returncode == 0, begun.stderr
-    session_id = BEGUN.findall(begun.stdout)[0]
+    assert started.returncode == 0, started.stderr
+    session_id = STARTED_PATTERN.findall(started.stdout)[0]
     waiting = wait_for_state(here, "blocked")
     assert (waiting["id"], waiting["machine"]) == (session_id, "build")
     assert "pid" not in waiting
@@ -137,10 +137,10 @@ def test_session_of_another_machine_is_answered_and_resumed_on_the_page(
     lab.start_machine("build", frontend.environment)
     here = lab.build_environment(["build"])
     start = ("claude", "--bg", "--machine", "build", "--cwd", str(frontend.folder))
-    begun = run_shim(
+    started = run_shim(
         here, *start, "--shim-vendor", "qwen", *frontend.extra_args, "[[shell]] touch made"
     )
-    session_id = BEGUN.findall(begun.stdout)[0]
+    session_id = STARTED_PATTERN.findall(started.stdout)[0]
     browser = Browser("127.0.0.1")
     browser.wait_timeout_s = TURN_SECONDS
     served = Served(here)

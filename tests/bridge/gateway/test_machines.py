@@ -81,9 +81,9 @@ def test_list_does_not_wait_for_a_machine(manager):
     assert manager.find_sessions("7777") == [remote]
 
 
-def test_session_that_both_machines_list_is_shown_once(manager, monkeypatch):
-    own = [build_record(SESSION), build_record(THERE)]
-    monkeypatch.setattr(Lister, "listing", MachineListing(BUILD, own))
+def test_session_on_both_machines_is_listed_once(manager, monkeypatch):
+    sessions = [build_record(SESSION), build_record(THERE)]
+    monkeypatch.setattr(Lister, "listing", MachineListing(BUILD, sessions))
     Lister.may_answer.set()
     assert wait_for(lambda: list_ids(manager) == [SESSION, THERE])
     assert "machine" not in manager.list_sessions()[0]

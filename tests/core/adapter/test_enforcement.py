@@ -68,7 +68,7 @@ def test_enforceable_rule_is_accepted(name, persistent, rules):
         ("Write", False),
     ],
 )
-def test_relay_enforces_the_rules_about_its_own_server_only(rule, is_enforced):
+def test_relay_enforces_only_the_rules_about_its_server(rule, is_enforced):
     """kimi-code itself enforces no rule about tools of servers."""
     vendor = get_adapter("kimi-code").build_two_way()
     policy = build_policy(deny=[rule])
@@ -82,17 +82,17 @@ def test_relay_enforces_the_rules_about_its_own_server_only(rule, is_enforced):
 
 
 @loop_over_rows(
-    ("tool", "is_kept_from_running"),
+    ("tool", "is_prevented"),
     [("mcp__my_calc__add", True), ("mcp__my_calculator__add", False), ("Bash", True)],
 )
-def test_denial_of_a_call_that_reaches_a_relay_does_not_stop_the_turn(tool, is_kept_from_running):
+def test_denial_of_a_call_that_reaches_a_relay_does_not_stop_the_turn(tool, is_prevented):
     vendor = get_adapter("kimi-code").build_two_way()
     servers = McpServers({}, {"my calc": {"command": "/relay"}}, ("my calc",))
     request = LaunchRequest(parse_argv([]), "", persistent=True, mcp_servers=servers)
     evaluator = PolicyEvaluator(
         build_policy(deny=[tool]), prompted_tools=vendor.list_prompted_tools(request)
     )
-    assert evaluator.is_denial_enforced_by_vendor(tool) is is_kept_from_running
+    assert evaluator.is_denial_enforced_by_vendor(tool) is is_prevented
 
 
 @loop_over_rows(

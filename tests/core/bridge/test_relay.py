@@ -16,7 +16,7 @@ from shim.core.bridge.relay import (
 UUID = "0123abcd-0000-4000-8000-000000000001"
 
 
-def test_encoded_requests_are_parsed_again():
+def test_encoded_requests_can_be_parsed():
     assert parse_relay_request(encode_sessions_request(includes_ended=True)) == RelayRequest(
         "sessions", includes_ended=True
     )

@@ -371,7 +371,7 @@ def test_hook_for_the_start_of_a_subagent_can_only_add_context():
     }
 
 
-def test_hook_for_the_end_of_a_subagent_can_continue_it():
+def test_hook_for_the_end_of_a_subagent_can_continue_the_run():
     output = {"hookEventName": "SubagentStop", "additionalContext": "C"}
     answer = {"decision": "block", "reason": "R", "hookSpecificOutput": output}
     assert answer_agent_hook("Stop", answer) == {

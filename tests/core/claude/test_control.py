@@ -443,7 +443,7 @@ def test_only_files_that_may_be_read_are_returned():
         assert body(session, "read_file", path=path)["subtype"] == "error"
 
 
-def test_error_about_a_missing_file_names_it_as_requested():
+def test_error_about_a_missing_file_names_the_requested_path():
     def read_file(path, max_bytes):
         raise FileNotFoundError(2, "No such file or directory", path)
 

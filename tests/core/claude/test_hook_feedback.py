@@ -164,7 +164,7 @@ def test_answer_to_another_event_is_reported_for_a_stop_hook_only():
     assert parse_hook_feedback(RESULT, context(CALL, systemMessage="M")) == HookFeedback()
 
 
-def test_hook_blocks_a_compaction_and_cannot_add_context_to_it():
+def test_hook_blocks_a_compaction_and_cannot_add_context():
     event, _ = build_compaction_events("manual")
     assert parse_hook_feedback(event, BLOCK) == HookFeedback(stops_turn=True)
     assert parse_hook_feedback(event, context(event)) == HookFeedback()

@@ -231,7 +231,7 @@ def test_input_change_of_a_hook_blocks_the_call_if_the_vendor_never_asks():
     assert isinstance(wish, ToolCallBlocked)
 
 
-def test_input_change_of_a_hook_blocks_the_call_if_the_mode_allows_it_without_asking():
+def test_input_change_of_a_hook_blocks_a_call_that_needs_no_prompt():
     session = control(hooks(), mode="bypassPermissions")
     session.send_hook_callbacks(CALL)
     (wish,) = give(session, "uuid-1", CHANGE)

@@ -271,7 +271,7 @@ def test_stdio_mcp_server_is_left_out_if_the_agent_accepts_only_urls():
     assert session.unreachable_servers == ["a"]
 
 
-def test_stdio_mcp_server_is_reachable_if_the_arguments_name_it():
+def test_stdio_mcp_server_is_reachable_if_an_argument_names_the_server():
     server_configs = {"a": {"command": "/a"}, "b": {"url": "http://b"}}
     session, _ = start_acp_session(
         servers=server_configs, only_urls=True, has_server_arguments=True

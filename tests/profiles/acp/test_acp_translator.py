@@ -596,7 +596,7 @@ def list_calls(conversation):
 
 
 @pytest.mark.parametrize("is_early", [False, True])
-def test_call_of_a_frontend_tool_is_named_when_it_reaches_its_server(is_early):
+def test_call_of_a_frontend_tool_is_named_when_the_server_receives_the_call(is_early):
     """copilot shows the model's description as the title. The name arrives with the call."""
     tool_input = {"prompt": "p", "subagent_type": "x", "description": "say hi"}
     conversation = start_with_frontend_tools()
@@ -612,7 +612,7 @@ def test_call_of_a_frontend_tool_is_named_when_it_reaches_its_server(is_early):
 
 
 @pytest.mark.parametrize("is_early", [False, True])
-def test_calls_with_equal_inputs_are_told_apart_by_their_titles(is_early):
+def test_calls_with_equal_inputs_are_distinguished_by_their_titles(is_early):
     conversation = start_with_frontend_tools()
     updates = [build_unnamed_call("c1", "calc-now"), build_unnamed_call("c2", "calc-to-day")]
     if not is_early:
@@ -685,7 +685,7 @@ def list_pending_calls(conversation):
     return [(request.tool, request.tool_input) for request in conversation.pending_permissions]
 
 
-def test_both_questions_about_one_change_get_the_answer_to_the_complete_call():
+def test_both_questions_about_a_change_get_the_answer_to_the_complete_call():
     conversation = start_conversation("copilot").feed_messages(
         build_creation(), ask_for_path("/out.txt")
     )
