@@ -61,7 +61,9 @@ class AgentRunner:
             return AgentResult(decision.message or TURN_STOPPED_TEXT, is_error=True)
         session = self._build_session()
         changes = ChangeSignal()
-        run = AgentRun(create_uuid(), call.agent.name, call.prompt, session, changes.notify)
+        run = AgentRun(
+            create_uuid(), call.agent.name, call.prompt, session, lambda: changes.event.set()
+        )
         argv = [*DROP_IN_ARGV, *build_agent_args(call.agent, session)]
         context = self._launcher.context
         try:
@@ -151,17 +153,15 @@ class AgentRunner:
 
 
 class ChangeSignal:
-    """Wakes the task that waits for a change."""
+    """Wakes the task that waits for a change. Whoever makes a change sets `event`."""
 
     def __init__(self) -> None:
-        self._changed = anyio.Event()
-
-    def notify(self) -> None:
-        self._changed.set()
+        self.event = anyio.Event()
 
     async def wait(self) -> None:
-        await self._changed.wait()
-        self._changed = anyio.Event()
+        """Wait for a change."""
+        await self.event.wait()
+        self.event = anyio.Event()
 
 
 def _build_result(run: AgentRun, child: Child) -> AgentResult:

@@ -1,9 +1,9 @@
 """Compares the effect of each answer of a frontend's hooks over vendors with the real claude.
 
 A cell is one conversation: a hook answers its first call, and all later calls get an empty answer.
-The facts of a conversation are the number of calls, the results, the notices, the files that the
+The observations of a conversation are the number of calls, the results, the notices, the files that the
 tools made, and the requests in which the model received a text of the hook. A cell is equal if all
-facts are those of the real claude. It is named if they differ and the session says so. Otherwise the
+observations are those of the real claude. It is named if they differ and the session says so. Otherwise the
 difference is printed.
 
     python tests/e2e/hook_table.py [VENDOR ...] [-- EVENT ...]
@@ -181,12 +181,12 @@ CASES: Sequence[HookCase] = (
 class Cell(NamedTuple):
     """What happened in one conversation.
 
-    facts         compared with the real claude
+    observations         compared with the real claude
     named_events  the hooks that `init.shim.not_honoured` lists
     stderr        the end of stderr
     """
 
-    facts: Mapping[str, Any]
+    observations: Mapping[str, Any]
     named_events: frozenset[str] = frozenset()
     stderr: str = ""
 
@@ -230,8 +230,8 @@ class HookedSession:
         self.process.read_to_end()
         return self._build_cell(results, requests)
 
-    def build_partial_facts(self) -> dict[str, Any]:
-        """Return the facts of a conversation that has ended early."""
+    def build_partial_observations(self) -> dict[str, Any]:
+        """Return the observations of a conversation that has ended early."""
         results = [line for line in self.lines if line["type"] == "result"]
         return {"calls": len(self.inputs), "results": [_describe_result(line) for line in results]}
 
@@ -273,7 +273,7 @@ class HookedSession:
             for line in self.lines
             if line["type"] == "system" and line["subtype"] == "informational"
         ]
-        facts = {
+        observations = {
             "calls": len(self.inputs),
             "input keys": sorted({*self.inputs[0]} - OPTIONAL_INPUT_KEYS) if self.inputs else [],
             "results": [_describe_result(result) for result in results],
@@ -295,7 +295,7 @@ class HookedSession:
             entry for init in inits for entry in (init.get("shim") or {}).get("not_honoured", ())
         ]
         named = frozenset(entry["what"].removeprefix("hooks.") for entry in entries)
-        return Cell(facts, named, self.process.stderr[-500:])
+        return Cell(observations, named, self.process.stderr[-500:])
 
 
 def _describe_result(result: Line) -> str:
@@ -319,18 +319,21 @@ def observe_case(vendor: Vendor, case: HookCase) -> Cell:
         try:
             return session.run()
         except AssertionError as error:
-            facts = {**session.build_partial_facts(), "failure": str(error).splitlines()[0][:100]}
-            return Cell(facts, stderr=session.process.stderr)
+            observations = {
+                **session.build_partial_observations(),
+                "failure": str(error).splitlines()[0][:100],
+            }
+            return Cell(observations, stderr=session.process.stderr)
         finally:
             session.process.close()
 
 
 def list_differences(real: Cell, ours: Cell) -> list[str]:
-    """Return the facts of a cell that are not those of the real claude."""
+    """Return the observations of a cell that are not those of the real claude."""
     return [
-        f"{name}: {_shorten(real.facts.get(name))} ≠ {_shorten(ours.facts.get(name))}"
-        for name in dict.fromkeys((*real.facts, *ours.facts))
-        if real.facts.get(name) != ours.facts.get(name)
+        f"{name}: {_shorten(real.observations.get(name))} ≠ {_shorten(ours.observations.get(name))}"
+        for name in dict.fromkeys((*real.observations, *ours.observations))
+        if real.observations.get(name) != ours.observations.get(name)
     ]
 
 
@@ -352,16 +355,16 @@ def print_line(line: str) -> None:
 
 def print_row(case: HookCase, real: Cell, cells: Mapping[str, Cell]) -> None:
     """Print one row of the table, and the differences that no session names."""
-    verdicts = []
+    outcomes = []
     notes = []
     for name, ours in cells.items():
         differences = list_differences(real, ours)
-        verdict = "equal"
+        outcome = "equal"
         if differences:
-            verdict = "named" if is_named(case, ours) else "DIFFERENT"
-            notes.append(f"    {name} ({verdict}): {'; '.join(differences)}")
-        verdicts.append(verdict)
-    print_line(f"| {case.event} | {case.name} | {' | '.join(verdicts)} |")
+            outcome = "named" if is_named(case, ours) else "DIFFERENT"
+            notes.append(f"    {name} ({outcome}): {'; '.join(differences)}")
+        outcomes.append(outcome)
+    print_line(f"| {case.event} | {case.name} | {' | '.join(outcomes)} |")
     for note in notes:
         print_line(note)
 

@@ -60,7 +60,7 @@ class OptionRow(NamedTuple):
     """One case over one vendor, compared with the real claude."""
 
     case: str
-    verdict: str  # "equal", "named" or "different"
+    outcome: str  # "equal", "named" or "different"
     detail: str
 
 
@@ -281,13 +281,13 @@ def _shorten(value: object) -> str:
 
 
 def print_table(vendor: Vendor, rows: Sequence[OptionRow]) -> None:
-    """Print the rows of a vendor, and how many have each verdict."""
-    print_line(f"\n## {vendor.name}\n\n| case | verdict | detail |\n|---|---|---|")
+    """Print the rows of a vendor, and how many have each outcome."""
+    print_line(f"\n## {vendor.name}\n\n| case | outcome | detail |\n|---|---|---|")
     for row in rows:
         detail = row.detail.replace("|", "\\|").replace("\n", " ")
-        print_line(f"| `{row.case}` | {row.verdict} | {detail} |")
-    verdicts = [row.verdict for row in rows]
-    counts = [f"{verdicts.count(name)} {name}" for name in ("equal", "named", "different")]
+        print_line(f"| `{row.case}` | {row.outcome} | {detail} |")
+    outcomes = [row.outcome for row in rows]
+    counts = [f"{outcomes.count(name)} {name}" for name in ("equal", "named", "different")]
     print_line(f"\n{vendor.name}: {', '.join(counts)}")
 
 
@@ -307,7 +307,7 @@ def main(arguments: Sequence[str]) -> int:
         ours = dict(run_cases(vendor, cases))
         rows = [compare_case(case, report, ours[case]) for case, report in real.items()]
         print_table(vendor, rows)
-        has_difference |= any(row.verdict == "different" for row in rows)
+        has_difference |= any(row.outcome == "different" for row in rows)
     return int(bool(uncovered) or has_difference)
 
 

@@ -33,7 +33,7 @@ def list_different_rows(vendor: Vendor, cases: Sequence[str]) -> list[str]:
     real = run_with_real_claude(tuple(cases))
     rows = [compare_case(case, real[case], report) for case, report in run_cases(vendor, cases)]
     assert len(rows) == len(cases)
-    return [f"{row.case}: {row.detail}" for row in rows if row.verdict == "different"]
+    return [f"{row.case}: {row.detail}" for row in rows if row.outcome == "different"]
 
 
 def test_each_documented_option_and_method_has_a_case() -> None:

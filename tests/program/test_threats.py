@@ -964,7 +964,9 @@ def test_hook_input_is_not_redacted(box):
         while not output.endswith(b"\n"):
             output = running.read_until(b"\n" + output.rpartition(b"\n")[2])
         (hook_request,) = [
-            json.loads(line) for line in output.splitlines() if b"PreToolUse" in line
+            json.loads(line)
+            for line in output.splitlines()
+            if b'"hook_event_name":"PreToolUse"' in line
         ]
         tool_input = hook_request["request"]["input"]["tool_input"]
         assert tool_input == {"command": command}

@@ -41,7 +41,7 @@ class EventHookRunner:
         self._tasks = tasks
         self._environment = {**environment, "CLAUDE_PROJECT_DIR": cwd}
         self._cwd = cwd
-        self._scope = anyio.CancelScope()  # for the commands that are running
+        self.running_scope = anyio.CancelScope()  # of the commands that are running
 
     async def run_requested_commands(self) -> "list[FrontendAction]":
         """Run the requested commands until all of them have exited. Return the actions that result
@@ -55,16 +55,12 @@ class EventHookRunner:
         async def run_call(call: HookCommandCall) -> None:
             actions.extend(await self._run_call(call))
 
-        with anyio.CancelScope() as self._scope:
+        with anyio.CancelScope() as self.running_scope:
             async with anyio.create_task_group() as tasks:
                 for call in calls:
                     group = self._tasks if call.hook.runs_in_background else tasks
                     group.start_soon(run_call, call)
         return actions
-
-    def cancel(self) -> None:
-        """End the running commands. Their answers have no effect."""
-        self._scope.cancel()
 
     async def _run_call(self, call: HookCommandCall) -> "list[FrontendAction]":
         self._control.report_hook_start(call)
