@@ -82,9 +82,9 @@ def build_replay_adapter(
 ) -> Adapter:
     """Return an adapter that replays recordings of a vendor. The vendor's program is not started.
 
-    The adapter drives and translates like the vendor's adapter, but it accepts every permission
-    mode, and no tools run. Its program is `shim.recording.player`. `persistent` is set if the
-    recorded child received its messages through stdin.
+    The adapter starts `shim.recording.player`, and translates its output in the same way as the
+    vendor's adapter. It accepts every permission mode, because no tools run. `persistent` is set
+    if the recorded child received its messages through stdin.
     """
     adapter = get_adapter(name, without_passthrough=without_passthrough)
     if persistent and adapter.cli.has_two_way:

@@ -213,7 +213,7 @@ class CodexTranslator(ProfileTranslator):
             self.turn.add_tool_result(call_id, missing_call.output, missing_call.is_error)
 
     def _write_pending_changes(self) -> None:
-        """Write file changes that have started but will not end, using the profile's rules."""
+        """Translate the file changes that codex has started but not completed, by the profile's rules."""
         for event in self._state.pending_changes.values():
             self.handlers[event["type"]](event)
         self._state.pending_changes.clear()

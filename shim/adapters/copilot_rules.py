@@ -39,8 +39,10 @@ PLUGIN_FOLDER = f"{BUNDLED_FOLDER}/copilot_plugin"
 HOOK_MODULE = "shim.adapters.copilot_hook"  # reads the hook's events
 # The plugin's hook runs the command in this variable. Without the variable the hook fails.
 HOOK_VARIABLE = "PERMISSION_RULES_HOOK"
-PROMPTED_TOOLS = ("Bash", "Edit", "MultiEdit", "Write")  # tools with prompts in a conversation
-# copilot's own servers (`copilot --help`). It was not measured whether a relay replaces them.
+# The tools about which copilot always asks in a conversation.
+PROMPTED_TOOLS = ("Bash", "Edit", "MultiEdit", "Write")
+# copilot's own servers (`copilot --help`). It has not been tested whether a relay with the name of
+# such a server replaces the server.
 BUILT_IN_SERVERS = frozenset(("github-mcp-server", "githubiq"))
 SERVERS_FLAG = "--additional-mcp-config"  # takes JSON, or @ and the path of a file
 EMITS_CALL_BEFORE_HOOK = True  # copilot prints a reply together with its calls

@@ -135,7 +135,9 @@ def _explain_decision(decision: PolicyDecision) -> str:
 
 
 def _build_command_policy(call: CommandCall, launcher: ChildLauncher) -> Policy:
-    """Return the turn's policy. The rules in the header of the user's own file also allow calls."""
+    """Return the turn's policy. If the command file is in the user's own folder, the policy also
+    contains the allow rules from the file's header.
+    """
     policy = launcher.policy
     file = call.file
     if not file.allowed_tools or file.source != USER_SOURCE:

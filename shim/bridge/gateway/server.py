@@ -40,7 +40,7 @@ HOST_NAME_PATTERN = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
 SHORTAGE_REPORT_INTERVAL_S = 60.0  # between warnings about missing file descriptors
 # The longest time that the event loop waits for a thread that reads a log or renders a step.
 THREAD_SWITCH_INTERVAL_S = 0.001
-UPGRADE_CHECK_TICKS = 10  # uvicorn ticks every 0.1 s, so the version is checked every second
+UPGRADE_CHECK_TICKS = 10  # ticks between checks of the version; uvicorn ticks every 0.1 s
 # Modules that only commands for a terminal or a file need.
 UNNEEDED_MODULES = (
     "shim.bridge.attach",

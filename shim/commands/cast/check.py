@@ -44,7 +44,7 @@ MAX_RECORDING_BYTES = 1024 * 1024 * 1024  # the recorder never writes a larger f
 SHIM_FLAGS = ("--shim-vendor", "--shim-record", "--shim-config", "--shim-log")
 FILE_FLAGS = ("--settings", "--system-prompt-file", "--append-system-prompt-file")
 # The two ways in which a frontend requests session state events (contract 5.13).
-# If a recording contains such events, its check requests them in the drop-in's environment.
+# If a recording contains such events, the check sets the variable that requests them.
 STATE_MARKER = b'"subtype":"session_state_changed"'
 HOST_ONLY_MARKER = b'"sdk_host_only":true'
 STATE_VARIABLES = {

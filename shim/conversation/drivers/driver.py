@@ -148,7 +148,7 @@ class ChildDriver:
             await self.write_output_and_run_commands(*stream.take_output())
 
     def add_agent_usage(self, usage: "Usage", cost_usd: float) -> None:
-        """Add the usage of a subagent that the shim has run to the turn."""
+        """Add to the turn the usage and the cost of a subagent that the shim ran."""
         if self.stream is not None and not self.stream.is_turn_finished:
             self.stream.turn.add_agent_usage(usage, cost_usd)
 

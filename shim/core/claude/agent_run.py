@@ -306,8 +306,10 @@ def _list_blocks(line: Mapping[str, Any]) -> list[ContentBlock]:
 
 
 def rename_answered_event(response: Mapping[str, Any], session_event: str) -> Mapping[str, Any]:
-    """Return a frontend's response for a run. An answer of a hook for subagents becomes an answer
-    to the run's own event. A SubagentStart hook can only add context.
+    """Return a frontend's response in the form that a subagent's run accepts.
+
+    The response of a SubagentStart or SubagentStop hook is converted to a response to the run's
+    UserPromptSubmit or Stop event. A SubagentStart hook can only add context.
     """
     answer = as_dict(response.get("response"))
     output = as_dict(answer.get("hookSpecificOutput"))

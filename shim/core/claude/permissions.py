@@ -99,8 +99,9 @@ def build_permission_prompt(
 
 
 class PermissionRuleChange(NamedTuple):
-    """A change to the permission rules that an answer requests. `operation` is "add", "replace" or
-    "remove". `outcome` is what the rules decide, such as "deny".
+    """A change of the permission rules, which an answer to a permission prompt requests.
+
+    `operation` is "add", "replace" or "remove". `outcome` is what the rules decide, such as "deny".
     """
 
     operation: str
@@ -109,7 +110,7 @@ class PermissionRuleChange(NamedTuple):
 
 
 class WorkingDirectoryChange(NamedTuple):
-    """A change to the working directories that an answer requests."""
+    """A change of the working directories, which an answer to a permission prompt requests."""
 
     operation: str
     directories: tuple[str, ...]

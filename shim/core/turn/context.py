@@ -231,7 +231,8 @@ class VendorInfo(NamedTuple):
     is_unattended      the vendor never asks before it runs a tool
     unattended_reason  why the vendor counts as unattended although its profile states that it
                        asks, or ""
-    can_retract        the vendor may repeat a reply; if not, less text is stored
+    can_retract        the vendor may send a reply again after the reply was cut off. The turn then
+                       stores the text that was already written, so that it is not repeated
     has_claude_errors  the vendor's errors already have Claude's texts
     is_replay          a recording is replayed, and no vendor is running
     trust_prompt       the text on stderr if the vendor does not trust the folder

@@ -29,7 +29,9 @@ ITEM_TYPES: dict[str, type] = {
 
 
 def clean_vendor_info(info: Mapping[str, Any], sanitizer: JsonSanitizer) -> dict[str, Any]:
-    """Return a vendor's report about itself without values that cannot be written."""
+    """Return the fields that a vendor reported about itself. Fields and list items of an
+    unexpected type are removed, and the names of tools are normalized.
+    """
     clean_info = {}
     for name, value in info.items():
         if value is None or value == SYNTHETIC_MODEL:

@@ -403,7 +403,7 @@ class Turn:
             subagent.add_user_text(as_str(tool_input.get("prompt")))
 
     def add_agent_usage(self, usage: Usage, cost_usd: float) -> None:
-        """Add the usage and the cost of a subagent that the shim has run."""
+        """Add the usage and the cost of a subagent that the shim ran."""
         self.assistant_message.add_usage(usage)
         self.conversation.cost_usd += cost_usd
 

@@ -205,7 +205,11 @@ class AcpToolCall:
         return requested
 
     def _find_requested_file(self) -> object:
-        """Return the file in a permission request, or None. The agent names no tools."""
+        """Return the file that a permission request names, or None.
+
+        The file is only needed for an agent that reports no tool names. Such a request is matched
+        to its call by the file.
+        """
         if self._format.name_source != "kind":
             return None
         return self.input.get(PATH_KEY, self.input.get(FILE_KEY))

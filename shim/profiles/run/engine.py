@@ -54,7 +54,8 @@ class ProfileRuleEngine(Translator):
         self.buffered_blocks: list[tuple[str, str]] = []
         self.reports_results = False  # whether the vendor has reported any tool result
         self.partial_calls: PartialCalls | None = None
-        # The numbers of blocks that have no key, but are streamed and then repeated in full.
+        # The number of the current block of each kind. It is the block's key if the vendor sends no
+        # keys, and streams each block before it sends the complete block.
         self.block_keys = {"text": 0, "thinking": 0}
         self.is_doubtful = False  # whether the current event is from a broken line
         self._value_hashes: set[int] = set()

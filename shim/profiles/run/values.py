@@ -12,7 +12,8 @@ from shim.core.claude.usage import Usage, create_usage, parse_dollars
 from shim.core.reading.json_repair import parse_json_text
 from shim.profiles.check.config_node import MAX_SEARCHED_CHARS
 
-MAX_LIST_ITEMS = 10_000  # list items for one `foreach`; vendors print fewer in one line
+# The maximum number of items of a list that a rule processes. Vendors print shorter lists.
+MAX_LIST_ITEMS = 10_000
 _SHELL_NAMES = ("sh", "bash", "zsh", "dash", "ash", "ksh", "fish")
 _COMMAND_FLAGS = ("-c", "-lc", "-ic", "-lic")
 

@@ -46,7 +46,9 @@ MAX_NOTE_CHARS = 600
 MAX_FULL_CHARS = 1_000_000  # per text with `full`
 MAX_OPEN_CALLS = 10_000  # stored tool calls, to look up the depth of subagents
 MAX_REMEMBERED_ERRORS = 10  # drawn error texts that the result need not repeat
-MIN_QUOTED_CHARS = 20  # a reason that quotes a shorter error text is still drawn
+# A result's reason is not drawn if it contains an error text of this length that was already drawn.
+# A reason may contain a shorter text by chance.
+MIN_QUOTED_CHARS = 20
 MAX_DEPTH = 6  # nested subagents that are indented
 NO_VENDOR = "none"  # the vendor name of a turn that could not start
 
