@@ -94,7 +94,8 @@ def _explain_failure(
     if error_number == errno.EACCES:
         return (
             system_message,
-            f"make the file executable (chmod +x {program}), in a folder that allows execution",
+            f"make the file executable (chmod +x {program}), and check that its file system is not "
+            "mounted with `noexec`",
         )
     if error_number == errno.ENOEXEC and not os.path.getsize(program):
         return f"{system_message}: the file is empty", "reinstall the program"

@@ -34,11 +34,12 @@ NOT_STARTED_TEXT = (
 )
 NOT_INSTALLED_TEXT = "`claude daemon {action}` is disabled: " + NO_DAEMON_TEXT
 USAGE_TEXT = (
-    "Usage: claude daemon [subcommand] [options]\n\n  status     Show that there is no daemon, "
-    "and the running background sessions\n  logs       Print what the hosts of background "
-    "sessions wrote to stderr\n  stop       Stop all background sessions; needs --any\n"
-    "               --any           stop them\n               --keep-workers  keep them "
-    "running\n  uninstall  Nothing to do\n"
+    "Usage: claude daemon [subcommand] [options]\n\n  status     Show the number of running "
+    "background sessions (there is no daemon)\n  logs       Print what the hosts of background "
+    "sessions wrote to stderr\n  stop       Stop all background sessions; requires --any\n"
+    "               --any           required to stop the sessions\n"
+    "               --keep-workers  stop nothing, because there is no daemon\n"
+    "  uninstall  Do nothing, because no daemon is installed\n"
 )
 MAX_LOG_BYTES = 64 * 1024  # printed bytes at the end of each session's log
 ACTION_FLAGS = {"stop": ("--any", "--keep-workers")}

@@ -275,8 +275,8 @@ def _set_model(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule(
     "C7",
-    "set_permission_mode is answered with the mode, reported in a status line, and shown "
-    "by the next init.",
+    "The response to set_permission_mode contains the new mode. A status line and the next "
+    "init line also report the new mode.",
 )
 def _set_permission_mode(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("conversation")

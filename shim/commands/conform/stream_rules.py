@@ -308,7 +308,8 @@ def _api_failures(observations: ObservedCommandRuns) -> str:
 
 @RULES.register_must_rule(
     "S16b",
-    "When an SDK starts the command, it prints only session states after an error result.",
+    "When an SDK starts the command, nothing except session states is printed after an error "
+    "result.",
 )
 def _errors_are_last(observations: ObservedCommandRuns) -> str:
     failed_turns = [

@@ -412,8 +412,9 @@ class Adapter:
         if self.unattended:
             raise UnsupportedPermissionModeError(
                 f"{self.name} runs its tools without asking, so it does not support the "
-                "mode interactive",
-                hint="use the mode default, or a vendor that asks for permission (`shim vendors`)",
+                "permission mode `interactive`",
+                hint="use the permission mode `default`, or a vendor that asks for permission "
+                "(`shim vendors`)",
             )
 
     def resolve_permission_mode_args(self, mode: str) -> tuple[str, ...]:

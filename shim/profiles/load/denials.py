@@ -40,8 +40,8 @@ DENIAL_KEYS = {
     ),
     "server": ConfigKey(
         ConfigNode.read_optional_text,
-        "the text that denies all tools of an MCP server (`{server}`). Without this key, "
-        "a turn with a rule about a server is refused",
+        "the text that denies all tools of an MCP server. `{server}` is replaced by the "
+        "server's name. Without this key, a turn that has a rule for an MCP server is refused",
     ),
     "server_tool": ConfigKey(
         ConfigNode.read_optional_text,

@@ -317,8 +317,8 @@ LAUNCH_KEYS = {
     ),
     "denials": ConfigKey.for_node(
         "a table",
-        "how the deny rules are passed to the program; `false` drops the table that the extended "
-        "profile has",
+        "how the deny rules are passed to the program; in a profile with `extends`, `false` "
+        "removes the table that is inherited from the other profile",
     ),
     "brings": ConfigKey(
         ConfigNode.read_text_list_table,

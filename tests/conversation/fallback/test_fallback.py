@@ -445,7 +445,7 @@ def test_interactive_conversation_uses_the_first_vendor_that_can_prompt(several)
     assert list_attempts(done.lines[0]) == [("ant", "refused")] and done.status == 0
     done = converse(several, *FRAMES, SHIM_DIALECT="yume", SHIM_VENDOR="ant")
     assert (done.status, done.lines[-2]["shim"]["cause"]) == (1, "refused")
-    assert b"does not support the mode interactive" in done.stdout
+    assert b"does not support the permission mode `interactive`" in done.stdout
     assert not several.build_record_path("ant").exists()
 
 
