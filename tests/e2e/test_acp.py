@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from frontend import DropInFrontend
 from model_scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from permission_rows import BYPASS
 from sandbox import Line, LineProcess
 from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN, Vendor
 
@@ -116,43 +117,50 @@ def test_tool_call_is_denied_without_a_permission_prompt_tool(frontend: DropInFr
 
 
 @each
-def test_deny_rule_applies_in_bypass_mode(
-    frontend: DropInFrontend,
-) -> None:
-    flags = ("--permission-mode", "bypassPermissions", "--disallowedTools", "Bash(touch:*)")
-    conversation = FrontendConversation(frontend, *flags)
+def test_deny_rule_applies_in_bypass_mode(frontend: DropInFrontend, vendor: Vendor) -> None:
+    rules = ("--disallowedTools", "Bash(touch:*)", "Bash(echo:*)")
+    conversation = FrontendConversation(frontend, *BYPASS, *rules)
     conversation.send("[[shell]] true && touch one")
-    conversation.until("result")
+    result = conversation.until("result")
+    if vendor is KIMI:  # its subagents do not ask
+        assert "cannot enforce Bash(touch:*)" in result["errors"][0]
+        return
     conversation.send("[[shell]] mkdir two")
     conversation.until("result")
     assert list_created_files(frontend) == {"two"}
+    conversation.send("[[shell]] echo out")  # a program may run a read-only command without asking
+    assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
+    assert ("out", False) not in conversation.results()
 
 
 @each
 def test_frontend_hook_denies_a_tool_call_in_bypass_mode(
     frontend: DropInFrontend,
 ) -> None:
-    conversation = FrontendConversation(frontend, "--permission-mode", "bypassPermissions")
+    conversation = FrontendConversation(frontend, *BYPASS)
     hooks = {"PreToolUse": [{"matcher": "Bash", "hookCallbackIds": ["h"]}]}
     request = {"subtype": "initialize", "hooks": hooks}
     conversation.process.send(
         {"type": "control_request", "request_id": "begin", "request": request}
     )
-    conversation.send("[[shell]] touch one")
-    hook_request = conversation.until("hook_callback")
     denial = {
         "hookEventName": "PreToolUse",
         "permissionDecision": "deny",
         "permissionDecisionReason": "rather not",
     }
-    answer = {
-        "subtype": "success",
-        "request_id": hook_request["request_id"],
-        "response": {"hookSpecificOutput": denial},
-    }
-    conversation.process.send({"type": "control_response", "response": answer})
-    assert conversation.until("result")["subtype"] == "success", "the model goes on"
+    for command in ("touch one", "echo out"):  # a program may run `echo` without asking
+        conversation.send(f"[[shell]] {command}")
+        hook_request = conversation.until("hook_callback", "result")
+        assert hook_request["type"] == "control_request", f"{command} ran without the hook"
+        answer = {
+            "subtype": "success",
+            "request_id": hook_request["request_id"],
+            "response": {"hookSpecificOutput": denial},
+        }
+        conversation.process.send({"type": "control_response", "response": answer})
+        assert conversation.until("result")["subtype"] == "success", "the model goes on"
     assert list_created_files(frontend) == set()
+    assert ("out", False) not in conversation.results()
 
 
 @each

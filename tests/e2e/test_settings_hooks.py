@@ -18,7 +18,7 @@ from programs import install_program
 from sandbox import Line
 from test_acp import FrontendConversation
 from test_hook_feedback import build_context, count_in_last_request
-from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, PI, QWEN, Vendor
+from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, OPENCODE, PI, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
 TOLD = "told.json"
@@ -363,6 +363,24 @@ def test_interrupt_ends_a_hook_before_the_message(
     process.finish()
     assert frontend.wait_for_end("sleep 4712")
     assert not [request for request in model.requests if request.offered]
+
+
+@pytest.mark.parametrize(
+    "vendor",
+    [GEMINI, *(pytest.param(vendor, marks=full) for vendor in (QWEN, CODEX, PI, OPENCODE))],
+    indirect=True,
+    ids=str,
+)
+def test_hook_blocks_a_read_only_command_in_a_conversation(
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
+) -> None:
+    """Some programs run such a command without asking, unless the shim prevents this."""
+    settings(frontend, vendor, build_hook_settings("exit 2", "Bash"))
+    for flags in (BYPASS, ()):
+        frontend.extra_args = flags
+        run = frontend.run_messages("[[shell]] echo out")
+        (result,) = run.tool_results
+        assert result["is_error"] and result["content"] != "out"
 
 
 @full

@@ -1,6 +1,7 @@
 """The denied tools that a vendor with a profile receives at its start."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -16,9 +17,19 @@ from shim.core.errors import FrontendError, UnsupportedPermissionModeError
 from shim.core.policy.policy import parse_permission_rule
 
 
-def build_launch(name, mode="bypassPermissions", *, environment=None, policy_bypass="", **rules):
+def build_launch(
+    name,
+    mode="bypassPermissions",
+    *,
+    environment=None,
+    policy_bypass="",
+    persistent=False,
+    **rules,
+):
     """Return the launch of a turn, and the texts of the files that were written for it."""
     vendor, stored_texts, rules = get_adapter(name), [], build_policy(**rules)
+    if persistent:
+        vendor = vendor.build_two_way()
 
     def keep(text, suffix=".txt"):
         stored_texts.append(text)
@@ -34,6 +45,7 @@ def build_launch(name, mode="bypassPermissions", *, environment=None, policy_byp
         policy_bypass=policy_bypass,
         store_text=keep,
         policy=rules,
+        persistent=persistent,
     )
     check_policy_enforcement(vendor, rules, request, late_denials=False)
     return vendor.build_launch(request), stored_texts
@@ -53,6 +65,20 @@ def opencode_permission(*args, **options):
 
 def test_gemini_denies_a_tool_by_its_vendor_name():
     assert gemini_rules(deny=["Bash"]) == {("", "run_shell_command")}
+
+
+def test_gemini_in_a_conversation_asks_about_each_shell_command():
+    """gemini runs commands that it considers safe if the rule that matches them has no pattern."""
+    for mode in ("default", "bypassPermissions"):
+        _, (text,) = build_launch("gemini", mode, persistent=True, deny=["Bash(echo:*)"])
+        matching_rules = [
+            rule
+            for rule in tomllib.loads(text)["rule"]
+            if rule["toolName"] in ("*", "run_shell_command") and "mcpName" not in rule
+        ]
+        first_rule = max(matching_rules, key=lambda rule: rule["priority"])
+        assert first_rule["decision"] == "ask_user"
+        assert re.search(first_rule["argsPattern"], '{"command":"echo out"}')
 
 
 def test_ask_rule_removes_the_tool():
