@@ -292,10 +292,10 @@ class MessageLoop(ConversationLoop):
             return
         if self._control.hook_feedback.has_late_context:
             self._has_warned_about_context = True
-            warn(
-                "the context of a hook was not sent during the turn: the model receives it with "
-                "the next message\n"
-            )
+            effect = "the model receives it with the next message"
+            if self._is_one_shot:
+                effect = "it has no effect, because this run has no other message"
+            warn(f"the context of a hook was not sent during the turn: {effect}\n")
 
     async def _wait_for_prompt_hooks(self) -> "PromptHookRejection | None":
         """Wait until the UserPromptSubmit hooks have answered. Return the first rejection, or

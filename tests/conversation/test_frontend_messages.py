@@ -7,7 +7,7 @@ import subprocess
 from functools import partial
 
 import pytest
-from box import ANSWER, CONVERSE
+from box import ANSWER, ASK, CONVERSE
 from fixture_cases import FIXTURES
 
 from shim.core.claude.messages import ALL_KINDS, parse_user_message
@@ -553,6 +553,21 @@ def test_context_after_a_tool_result_waits_for_the_next_message_and_is_reported(
     (init,) = [line for line in done.lines if line.get("subtype") == "init"]
     entry, _ = init["shim"]["not_honoured"]
     assert entry["what"] == "hooks.PostToolUse" and "with the next message" in entry["reason"]
+
+
+def test_context_after_a_tool_result_has_no_effect_in_one_shot_mode_and_is_reported(real_box):
+    command = f"echo '{json.dumps(build_context('PostToolUse', 'it rains'))}'"
+    settings = {"hooks": {"PostToolUse": [{"hooks": [{"type": "command", "command": command}]}]}}
+    child = real_box.create_fake(
+        HELLO,
+        ["hear", "hi"],
+        ["out", format_ndjson(INIT, calls(), returns("done"), result())],
+        ["hear", "never"],
+    )
+    flags = "--permission-mode", "bypassPermissions", "--settings", json.dumps(settings)
+    done = real_box.run_claude(*ASK, *flags, SHIM_VENDOR="qwen", SHIM_BIN=child)
+    assert done.status == 0
+    assert "the context of a hook was not sent during the turn: it has no effect" in done.stderr
 
 
 def test_hook_of_an_event_that_is_not_called_is_reported(box, talk):

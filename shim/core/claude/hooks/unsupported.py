@@ -112,7 +112,9 @@ def _list_unsupported_members(event: str, support: HookSupport) -> list[tuple[st
     if event in (CALL_EVENT, PERMISSION_EVENT) and not support.passes_reasons:
         members.append(("reason", f"{name} may not tell its model why a call was denied"))
     if event == CALL_EVENT and not support.accepts_steering:
-        members.append(("additionalContext", f"{name} receives it with the next message"))
+        members.append(
+            ("additionalContext", f"{name} receives it with the next message, if there is one")
+        )
     return members
 
 
@@ -124,7 +126,7 @@ def _explain_smaller_effect(event: str, support: HookSupport) -> str:
     if event in (*RESULT_EVENTS, STOP_EVENT) and not support.is_persistent:
         return f"{name} has a process for each message, so no hook continues a turn"
     if event in RESULT_EVENTS and not support.accepts_steering:
-        return f"{name} receives the additionalContext with the next message"
+        return f"{name} receives the additionalContext with the next message, if there is one"
     if event == CALL_EVENT and not support.denies_calls:
         return f"{name} does not ask in this mode, so a denied call ends the turn"
     if event == PERMISSION_EVENT and not support.asks_permissions:
