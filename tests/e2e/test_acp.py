@@ -133,6 +133,27 @@ def test_deny_rule_applies_in_bypass_mode(frontend: DropInFrontend, vendor: Vend
     assert ("out", False) not in conversation.results()
 
 
+@pytest.mark.parametrize(
+    "vendor", [OPENCODE, pytest.param(GEMINI, marks=pytest.mark.full)], ids=str, indirect=True
+)
+def test_shell_line_without_a_program_is_asked_about(frontend: DropInFrontend) -> None:
+    """opencode itself does not ask about these lines."""
+    frontend.environment["OPENCODE_PURE"] = "1"  # a user's setting, which disables plugins
+    conversation = FrontendConversation(frontend, *ASKING)
+    for line in ("> one", "cd . > one", "export -p > one"):
+        conversation.send(f"[[shell]] {line}")
+        question = conversation.until("can_use_tool", "result")
+        assert question["type"] == "control_request", f"{line} ran without a prompt"
+        assert question["request"]["input"]["command"].endswith(line)
+        conversation.answer(question, allow=False)
+        conversation.until("result")
+    assert list_created_files(frontend) == set()
+    conversation.send("[[shell]] > one")
+    conversation.answer(conversation.until("can_use_tool"), allow=True)
+    assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
+    assert list_created_files(frontend) == {"one"}
+
+
 @each
 def test_frontend_hook_denies_a_tool_call_in_bypass_mode(
     frontend: DropInFrontend,

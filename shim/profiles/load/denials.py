@@ -291,7 +291,8 @@ class ToolDenialTemplates:
                     f"{self._name} cannot receive its rules: {key} is set and is not a JSON object",
                     hint=f"unset {key}, or write it as JSON without comments",
                 )
-            addition = orjson.loads(template.replace("{denials}", denials))
+            text = template.replace("{denials}", denials).replace("{bundled}", BUNDLED_FOLDER)
+            addition = orjson.loads(text)
             variables[key] = orjson.dumps(_merge_json(current, addition)).decode()
         return variables
 

@@ -81,6 +81,14 @@ def test_gemini_in_a_conversation_asks_about_each_shell_command():
         assert re.search(first_rule["argsPattern"], '{"command":"echo out"}')
 
 
+def test_opencode_loads_the_plugin_that_makes_it_ask_about_each_command():
+    launch, _ = build_launch("opencode", persistent=True, environment={"OPENCODE_PURE": "1"})
+    config = json.loads(launch.enforced_environment["OPENCODE_CONFIG_CONTENT"])
+    (plugin,) = config["plugin"]
+    assert Path(plugin.removeprefix("file://")).is_file()
+    assert launch.enforced_environment["OPENCODE_PURE"] == "0"
+
+
 def test_ask_rule_removes_the_tool():
     assert gemini_rules(ask=["Write"]) == {("", "write_file")}
 
