@@ -278,8 +278,11 @@ class ToolDenialTemplates:
         """Return the environment variables whose values are JSON objects. The shim's values are
         merged over the values from the environment.
         """
+        from urllib.parse import quote
+
         import orjson
 
+        bundled_folder = quote(BUNDLED_FOLDER)  # for a URL
         variables = {}
         for key, template in self._config["json"].items():
             try:
@@ -291,7 +294,7 @@ class ToolDenialTemplates:
                     f"{self._name} cannot receive its rules: {key} is set and is not a JSON object",
                     hint=f"unset {key}, or write it as JSON without comments",
                 )
-            text = template.replace("{denials}", denials).replace("{bundled}", BUNDLED_FOLDER)
+            text = template.replace("{denials}", denials).replace("{bundled}", bundled_folder)
             addition = orjson.loads(text)
             variables[key] = orjson.dumps(_merge_json(current, addition)).decode()
         return variables

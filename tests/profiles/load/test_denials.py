@@ -15,6 +15,7 @@ from shim.core.adapter.enforcement import check_policy_enforcement, list_removed
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError, UnsupportedPermissionModeError
 from shim.core.policy.policy import parse_permission_rule
+from shim.profiles.load import denials
 
 
 def build_launch(
@@ -87,6 +88,13 @@ def test_opencode_loads_the_plugin_that_makes_it_ask_about_each_command():
     (plugin,) = config["plugin"]
     assert Path(plugin.removeprefix("file://")).is_file()
     assert launch.enforced_environment["OPENCODE_PURE"] == "0"
+
+
+def test_url_of_the_opencode_plugin_is_quoted(monkeypatch):
+    monkeypatch.setattr(denials, "BUNDLED_FOLDER", '/a b/#"c')
+    launch, _ = build_launch("opencode", persistent=True)
+    config = json.loads(launch.enforced_environment["OPENCODE_CONFIG_CONTENT"])
+    assert config["plugin"] == ["file:///a%20b/%23%22c/opencode_plugin.js"]
 
 
 def test_ask_rule_removes_the_tool():
