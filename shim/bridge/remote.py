@@ -23,10 +23,13 @@ from shim.bridge.ssh import (
 )
 from shim.core.bridge.frames import FrameError, parse_frame
 from shim.core.bridge.relay import (
+    RelayedArgv,
     encode_command_request,
     encode_connect_request,
     encode_sessions_request,
 )
+from shim.core.errors import FrontendError
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import LineSplitter
 from shim.core.reading.typed import Any, NamedTuple
@@ -40,6 +43,7 @@ LIST_TIMEOUT_S = 5.0  # a machine that needs longer counts as unavailable
 # The timeout for a command. The slowest command stops a host and starts it again.
 COMMAND_TIMEOUT_S = 120.0
 CHUNK_BYTES = 64 * 1024
+REFUSAL_PREFIX = b'{"kind":"bye"'  # the beginning of a relay's answer to a refused request
 # The maximum size of an answer. An answer contains up to 500 ended sessions, and all running ones.
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 
@@ -60,18 +64,26 @@ class MachineListing(NamedTuple):
     version: str = ""
 
 
-def list_other_machines(
-    machine_name: str | None, environment: Mapping[str, str], *, includes_ended: bool
-) -> Iterator[MachineListing]:
-    """Yield the sessions of one machine, or of all other machines if `machine_name` is None. Print
-    a warning for each machine that does not answer. Raise FrontendError for an unknown name.
+def select_machines(machine_name: str | None, environment: Mapping[str, str]) -> list[Machine]:
+    """Return the machine with a name, or all other machines if `machine_name` is None. If the
+    settings have an error, print it, because the sessions of this machine can still be listed.
+
+    Raise FrontendError for an unknown name.
     """
-    machines = load_machines(environment)
     if machine_name is not None:
-        machines = {machine_name: find_machine(machine_name, machines)}
-    for listing in iterate_machine_listings(
-        list(machines.values()), environment, includes_ended=includes_ended
-    ):
+        return [find_machine(machine_name, load_machines(environment))]
+    try:
+        return list(load_machines(environment).values())
+    except FrontendError as error:
+        warn(f"other machines are not listed: {error}\n")
+        return []
+
+
+def list_other_machines(
+    machines: Sequence[Machine], environment: Mapping[str, str], *, includes_ended: bool
+) -> Iterator[MachineListing]:
+    """Yield the sessions of machines. Print a warning for each machine that does not answer."""
+    for listing in iterate_machine_listings(machines, environment, includes_ended=includes_ended):
         if listing.away_since_ms is not None:
             warn(f"the machine {listing.machine.name} does not answer: {listing.problem}\n")
         yield listing
@@ -81,7 +93,7 @@ def iterate_machine_listings(
     machines: Sequence[Machine], environment: Mapping[str, str], *, includes_ended: bool
 ) -> Iterator[MachineListing]:
     """Request the sessions of all machines at the same time. Yield the answers in order of arrival.
-    The last one is yielded after at most LIST_TIMEOUT_S.
+    The last one is yielded after at most LIST_TIMEOUT_S, and the time until `ssh` has exited.
     """
     listings = SimpleQueue[MachineListing]()
 
@@ -133,15 +145,27 @@ class SessionLister:
         try:
             answer = self._request_sessions(includes_ended=includes_ended)
         except MachineUnavailableError as error:
-            self.close()
-            last_listing = _load_last_listing(self._machine, self._environment)
-            sessions = [
-                session for session in last_listing.sessions if session.is_running or includes_ended
-            ]
-            return last_listing._replace(sessions=sessions, problem=error.reason)
-        sessions = _parse_sessions(self._machine, as_list(answer.get("sessions")))
-        _store_listing(self._machine, self._environment, as_list(answer.get("sessions")))
+            return self._build_away_listing(error.reason, includes_ended=includes_ended)
+        except OSError as error:  # of this machine, such as a full disk
+            reason = error.strerror or str(error)
+            return self._build_away_listing(reason, includes_ended=includes_ended)
+        fields = as_list(answer.get("sessions"))
+        _store_listing(self._machine, self._environment, fields, is_complete=includes_ended)
+        sessions = _parse_sessions(self._machine, fields)
         return MachineListing(self._machine, sessions, version=get_text(answer, "version"))
+
+    def _build_away_listing(self, reason: str, *, includes_ended: bool) -> MachineListing:
+        """Return the sessions of the machine's last answer. Their metadata has the time of that
+        answer as `away`.
+        """
+        self.close()
+        last_listing = load_last_listing(self._machine, self._environment)
+        sessions = [
+            session._replace(metadata={**session.metadata, "away": last_listing.away_since_ms})
+            for session in last_listing.sessions
+            if session.is_running or includes_ended
+        ]
+        return last_listing._replace(sessions=sessions, problem=reason)
 
     def _request_sessions(self, *, includes_ended: bool) -> Mapping[str, Any]:
         """Return the machine's answer. Raise MachineUnavailableError if there is none within
@@ -189,7 +213,10 @@ def _parse_sessions(machine: Machine, sessions: Sequence[Any]) -> list[SessionRe
     for fields in map(as_dict, sessions):
         uuid = canonicalize_uuid(str(fields.get("session")))
         if uuid:
-            metadata = parse_metadata(fields, uuid)
+            metadata = {
+                key: escape_control_chars(value) if isinstance(value, str) else value
+                for key, value in parse_metadata(fields, uuid).items()
+            }
             session_id = f"{machine.name}:{uuid}"
             records.append(SessionRecord(session_id, "", fields.get("alive") is True, metadata))
     return records
@@ -199,13 +226,29 @@ def _parse_sessions(machine: Machine, sessions: Sequence[Any]) -> list[SessionRe
 
 
 def _store_listing(
-    machine: Machine, environment: Mapping[str, str], sessions: Sequence[Any]
+    machine: Machine,
+    environment: Mapping[str, str],
+    sessions: Sequence[Any],
+    *,
+    is_complete: bool,
 ) -> None:
+    """Store the answer of a machine. An answer without ended sessions does not remove those of
+    earlier answers.
+    """
+    if not is_complete:
+        ids = {as_dict(fields).get("session") for fields in sessions}
+        earlier_sessions = [
+            {**record.metadata, "alive": False}
+            for record in load_last_listing(machine, environment).sessions
+            if not record.is_running and record.metadata["session"] not in ids
+        ]
+        sessions = [*sessions, *earlier_sessions]
     listing = {"answered_ms": round(1000 * time.time()), "sessions": sessions}
     write_state_file(_get_folder(environment), f"{machine.name}.json", dump_json(listing))
 
 
-def _load_last_listing(machine: Machine, environment: Mapping[str, str]) -> MachineListing:
+def load_last_listing(machine: Machine, environment: Mapping[str, str]) -> MachineListing:
+    """Return the stored answer of a machine, as if the machine were away now."""
     data = read_state_file(_get_folder(environment), f"{machine.name}.json", MAX_ANSWER_BYTES)
     listing = {}
     with suppress(orjson.JSONDecodeError):
@@ -262,43 +305,58 @@ def run_session_command(
     command: Sequence[str],
     environment: Mapping[str, str],
     args: Sequence[str] = (),
-    stdout: int | None = None,
+    *,
+    prints_output: bool = True,
 ) -> int:
     """Run a command for the session MACHINE:UUID on its machine: the command, the UUID, and further
-    arguments. Return its exit status. `stdout` replaces the stdout of this process.
+    arguments. Return its exit status.
     """
     machine = get_machine(session_id, environment)
     uuid = split_machine(session_id)[1]
-    return run_command_on_machine(machine, (*command, uuid, *args), environment, stdout=stdout)
+    return run_command_on_machine(
+        machine, (*command, uuid, *args), environment, prints_output=prints_output
+    )
 
 
 def run_command_on_machine(
     machine: Machine,
-    argv: Sequence[str],
+    argv: RelayedArgv,
     environment: Mapping[str, str],
     *,
     cwd: str = "",
     input_text: str = "",
-    stdout: int | None = None,
+    prints_output: bool = True,
 ) -> int:
-    """Run a command of the shim on another machine, with its output on this terminal or on
-    `stdout`. Return its exit status.
+    """Run a command of the shim on another machine. Print its stderr, and its stdout if
+    `prints_output` is set, without control characters. Return its exit status.
 
     Raise MachineUnavailableError if the machine cannot be reached, or if the command does not end
     within COMMAND_TIMEOUT_S.
     """
-    sys.stdout.flush()
     request = encode_command_request(argv, cwd, environment)
     with tempfile.TemporaryFile() as stderr:
-        process = start_ssh(machine, environment, subprocess.PIPE, stdout, stderr)
+        process = start_ssh(machine, environment, subprocess.PIPE, subprocess.PIPE, stderr)
         try:
-            process.communicate(request + input_text.encode(), COMMAND_TIMEOUT_S)
+            output, _ = process.communicate(request + input_text.encode(), COMMAND_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             reason = f"`{argv[1]}` did not end within {COMMAND_TIMEOUT_S:g} s"
             raise MachineUnavailableError(machine, reason) from None
         finally:
             stop_ssh(process)
         check_ssh_status(machine, process.returncode, stderr)
+        check_relay_refusal(machine, output)
         stderr.seek(0)
-        sys.stderr.write(stderr.read().decode("utf-8", "replace"))
+        warn(escape_control_chars(stderr.read().decode("utf-8", "replace")))
+    if prints_output:
+        sys.stdout.write(escape_control_chars(output.decode("utf-8", "replace")))
+        sys.stdout.flush()
     return process.returncode
+
+
+def check_relay_refusal(machine: Machine, output: bytes) -> None:
+    """Raise MachineUnavailableError if the first line of the output is the refusal of a relay."""
+    first_line = output.partition(b"\n")[0]
+    if not first_line.startswith(REFUSAL_PREFIX):
+        return
+    with suppress(FrameError):
+        raise MachineUnavailableError(machine, get_text(parse_frame(first_line), "reason"))

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from threading import Thread
+from threading import Lock, Thread
 from typing import IO
 
 from shim.core.errors import SystemResourceError
@@ -34,7 +34,6 @@ CONFIG_TEXT = """\
 Include {user_config}
 Include /etc/ssh/ssh_config
 Host *
-  BatchMode yes
   ConnectTimeout {CONNECT_TIMEOUT_S}
   ServerAliveInterval {ALIVE_INTERVAL_S}
   ServerAliveCountMax {ALIVE_COUNT}
@@ -47,6 +46,13 @@ SHARING_TEXT = """\
 # The path of a Unix socket has at most 103 bytes.
 # `ssh` adds 40 characters for %C, and 17 while it creates the socket.
 MAX_SOCKET_FOLDER_BYTES = 103 - 1 - 40 - 17
+# No terminal, no forwarding of the agent or of X11, and none of the user's port forwardings and remote
+# commands, which belong to the user's own sessions. `ssh` never asks for a password.
+FIXED_OPTIONS = (
+    *("-T", "-a", "-x", "-o", "BatchMode=yes"),
+    *("-o", "ClearAllForwardings=yes", "-o", "RemoteCommand=none"),
+)
+_CONFIG_LOCK = Lock()  # machines are asked in several threads
 MAX_STDERR_CHARS = 300  # how much output of `ssh` and of the remote shell an error message contains
 MISSING_PROGRAM_STATUS = 127  # the exit status of a shell for an unknown command
 # The exit statuses of a shell that cannot run the shim, and of `ssh` for its own errors.
@@ -58,10 +64,10 @@ class MachineUnavailableError(SystemResourceError):
 
     def __init__(self, machine: Machine, reason: str) -> None:
         super().__init__(
-            f"the machine {machine.name} does not answer: {reason}",
+            f"the machine {machine.name} does not answer: {escape_control_chars(reason)}",
             hint=f"try `ssh {machine.destination} {machine.program} --version`",
         )
-        self.reason = reason
+        self.reason = escape_control_chars(reason)
 
 
 class RelaySocket(socket.socket):
@@ -166,9 +172,11 @@ def describe_ssh_failure(status: int | None, stderr: IO[bytes]) -> str:
 
 def build_ssh_argv(machine: Machine, environment: Mapping[str, str]) -> list[str]:
     """Return the command that starts the relay on a machine."""
-    options = ["-T"]
-    if config_path := _write_config(environment):
-        options = ["-T", "-F", config_path]
+    options = [*FIXED_OPTIONS]
+    with _CONFIG_LOCK:
+        config_path = _write_config(environment)
+    if config_path:
+        options += ["-F", config_path]
     return ["ssh", *options, "--", machine.destination, f"{machine.program} bridge relay"]
 
 

@@ -354,7 +354,7 @@ def has_machines(invocation: Invocation, environment: Mapping[str, str]) -> bool
     """Return whether the settings file may name other machines. The check needs no imports."""
     path = get_shim_settings_path(invocation, environment)
     try:
-        return os.path.isfile(path) and b"[machines]" in _read_bytes(path)
+        return os.path.isfile(path) and b"machines" in _read_bytes(path)
     except OSError:
         return False  # loading the settings reports the error
 

@@ -1,20 +1,29 @@
 """The relay for another machine, as a process on this one, with a real host."""
 
 import json
+import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
+import pytest
 from session_hosts import PATIENCE
 
 from shim import __version__
-from shim.core.bridge.frames import PROTOCOL_VERSION
+from shim.bridge import remote
+from shim.bridge.machines import relay as relay_module
+from shim.bridge.ssh import MachineUnavailableError
+from shim.core.bridge.frames import PROTOCOL_VERSION, encode_frame
 from shim.core.bridge.relay import (
+    FileArgument,
     encode_command_request,
     encode_connect_request,
     encode_sessions_request,
 )
+from shim.state.machines import Machine
 
+UUID = "0123abcd-0000-4000-8000-000000000001"
 HELLO = {"kind": "hello", "protocol": PROTOCOL_VERSION, "client": "far", "role": "watch"}
 HELLO_LINE = json.dumps(HELLO).encode() + b"\n"
 COMMAND = [sys.executable, "-I", "-m", "shim", "bridge", "relay"]
@@ -23,7 +32,11 @@ COMMAND = [sys.executable, "-I", "-m", "shim", "bridge", "relay"]
 @contextmanager
 def start_relay(hosts, *requests):
     with subprocess.Popen(
-        COMMAND, env=hosts.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        COMMAND,
+        env=hosts.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
     ) as relay:
         relay.stdin.write(b"".join(requests))
         yield relay
@@ -111,6 +124,31 @@ def test_relay_runs_a_command_with_the_rest_of_its_stdin(hosts):
         if each["id"] == short_id
     ]
     assert (record["name"], record["cwd"]) == ("a prompt on stdin", str(hosts.cwd))
+
+
+def test_file_argument_becomes_the_path_of_a_private_file(tmp_path):
+    argv = ("claude", FileArgument("a secret"), FileArgument("b"))
+    name, first, second = relay_module._write_file_arguments(argv, str(tmp_path))
+    assert name == "claude"
+    assert [Path(path).read_text() for path in (first, second)] == ["a secret", "b"]
+    assert os.stat(first).st_mode & 0o777 == 0o600
+
+
+def test_output_of_another_machine_cannot_control_the_terminal(monkeypatch, tmp_path):
+    monkeypatch.setattr(remote, "load_last_listing", lambda *_: None)
+    fields = {"session": UUID, "state": "\x1b]52;c;", "cwd": "a\0b", "alive": True}
+    (record,) = remote._parse_sessions(Machine("build", "x"), [fields])
+    assert "\x1b" not in record.metadata["state"]
+    assert "\0" not in record.metadata["cwd"]
+    assert "\x1b" not in str(MachineUnavailableError(Machine("build", "x"), "\x1b[2J"))
+
+
+def test_refusal_of_a_relay_is_an_error_and_not_output():
+    with pytest.raises(MachineUnavailableError, match="does not know"):
+        remote.check_relay_refusal(
+            Machine("build", "x"), encode_frame("bye", reason="does not know 'x'")
+        )
+    remote.check_relay_refusal(Machine("build", "x"), b'{"kind":"line"}\nstopped\n')
 
 
 def test_relay_refuses_unknown_requests_and_sessions(hosts):

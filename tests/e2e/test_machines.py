@@ -154,7 +154,7 @@ def test_session_of_another_machine_is_answered_and_resumed_on_the_page(
         page.wait_for_text(REPLY_AFTER_TOOL, "#steps")
         assert (frontend.folder / "made").exists()
         run_shim(here, "claude", "stop", session_id)
-        browser.wait_until(lambda: page.read_text("#chip") not in ("", "Idle"))
+        browser.wait_until(lambda: browser.run_script("return list.sessions[0].alive") is False)
         page.type_text("[[text]]")
         browser.click("#send")
         browser.wait_until(lambda: len(browser.find_elements("#steps .result")) == 2)

@@ -232,14 +232,15 @@ def test_page_reconnects_after_a_server_restart_without_losing_steps(
 
 
 def all_was_seen(page: Page, hosting: Hosting, session: SessionRecord) -> bool:
-    """Return whether the page has the last line of the log. The session's host is stopped by a
-    signal.
+    """Return whether the page has the last line of the log that creates a step. The session's host
+    is stopped by a signal.
     """
     now = hosting.load_session(session)
     os.kill(now.metadata["pid"], signal.SIGSTOP)
-    last = RecordedSessionLog(
-        os.path.join(session.folder, "log"), now.metadata["generation"]
-    ).last_line_number
+    log = RecordedSessionLog(os.path.join(session.folder, "log"), now.metadata["generation"])
+    last = log.last_line_number
+    while b'"subtype":"status"' in log.read(last - 1, 1)[0].line:
+        last -= 1
     if (
         page.browser.run_script("return currentSession.stream.last")
         == f"{now.metadata['generation']}-{last}"

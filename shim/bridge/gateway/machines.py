@@ -4,16 +4,15 @@ A thread requests the sessions of a machine, but only while a page shows the lis
 machine's last answer immediately, so a slow or unavailable machine does not delay the page.
 """
 
-import subprocess
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from threading import Condition, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
 import anyio.to_thread
 
-from shim.bridge.client import connect_to_session
+from shim.bridge.client import connect_to_session, connect_to_session_blocking
 from shim.bridge.gateway.hosts import (
     CONTROLLER_NAME,
     WATCHER_NAME,
@@ -21,7 +20,12 @@ from shim.bridge.gateway.hosts import (
     RunningFeed,
     SessionFrameStream,
 )
-from shim.bridge.remote import MachineListing, SessionLister, run_session_command
+from shim.bridge.remote import (
+    MachineListing,
+    SessionLister,
+    load_last_listing,
+    run_session_command,
+)
 from shim.core.bridge.frames import DRIVE, WATCH, LogCursor
 from shim.core.errors import FrontendError
 from shim.core.reading.values import shorten_session_id, split_machine
@@ -39,15 +43,16 @@ class MachineWatcher:
     def __init__(self, machine: Machine, environment: Mapping[str, str]) -> None:
         self._machine = machine
         self._environment = environment
-        self._listing = MachineListing(machine, ())
-        self._condition = Condition()
-        self._wanted_until = 0.0
+        self._listing = load_last_listing(machine, environment)
+        self._lock = Lock()
+        self.refresh_requested = Event()  # set if a session has changed
+        self._requested_until = 0.0
         self._is_running = False
 
     def get_listing(self) -> MachineListing:
         """Return the last answer, and start a request for the next one in a thread."""
-        with self._condition:
-            self._wanted_until = time.monotonic() + IDLE_TIMEOUT_S
+        with self._lock:
+            self._requested_until = time.monotonic() + IDLE_TIMEOUT_S
             if not self._is_running:
                 self._is_running = True
                 Thread(target=self._refresh, daemon=True).start()
@@ -57,18 +62,27 @@ class MachineWatcher:
         """Request the machine's sessions repeatedly, until no page has shown the list for
         IDLE_TIMEOUT_S.
         """
-        with SessionLister(self._machine, self._environment) as lister:
-            while True:
-                listing = lister.list_sessions(includes_ended=True)
-                interval_s = REFRESH_INTERVAL_S
-                if listing.away_since_ms is not None:
-                    interval_s = AWAY_INTERVAL_S
-                with self._condition:
+        try:
+            with SessionLister(self._machine, self._environment) as lister:
+                while True:
+                    listing = lister.list_sessions(includes_ended=True)
                     self._listing = listing
-                    if time.monotonic() > self._wanted_until:
-                        self._is_running = False
+                    if not self._has_recent_viewer():
                         return
-                time.sleep(interval_s)
+                    interval_s = REFRESH_INTERVAL_S
+                    if listing.away_since_ms is not None:
+                        interval_s = AWAY_INTERVAL_S
+                    self.refresh_requested.wait(interval_s)
+                    self.refresh_requested.clear()
+        except BaseException:
+            self._is_running = False  # the next look at the list starts another thread
+            raise
+
+    def _has_recent_viewer(self) -> bool:
+        """Return whether a page has shown the list recently. If not, mark the thread as ended."""
+        with self._lock:
+            self._is_running = time.monotonic() < self._requested_until
+            return self._is_running
 
 
 class AllMachinesSessionManager(LocalBackgroundSessionManager):
@@ -83,7 +97,9 @@ class AllMachinesSessionManager(LocalBackgroundSessionManager):
         machines: Mapping[str, Machine],
     ) -> None:
         super().__init__(environment, installed_options)
-        self._watchers = [MachineWatcher(machine, environment) for machine in machines.values()]
+        self._watchers = {
+            name: MachineWatcher(machine, environment) for name, machine in machines.items()
+        }
 
     def list_sessions(self) -> list[dict[str, Any]]:
         """Return the sessions of this machine, and the sessions in the last answer of every other
@@ -111,7 +127,7 @@ class AllMachinesSessionManager(LocalBackgroundSessionManager):
             ("bridge", "say"),
             self._environment,
             [*args, "--", prompt],
-            stdout=subprocess.DEVNULL,
+            prints_output=False,
         )
         if status:
             raise FrontendError(f"the session {shorten_session_id(remote_id)} was not resumed")
@@ -126,12 +142,14 @@ class AllMachinesSessionManager(LocalBackgroundSessionManager):
         return super().has_accepted_prompt(session_id, prompt_id)
 
     def is_cursor_at_log_end(self, session_id: str, cursor: LogCursor) -> bool:
-        """Return whether the cursor is at the end of the session's log. For a session of another
-        machine, return False, because its log is not read here.
-        """
-        if self._find_remote_id(session_id):
-            return False
-        return super().is_cursor_at_log_end(session_id, cursor)
+        """Return whether no line follows the cursor in the log of an ended session."""
+        remote_id = self._find_remote_id(session_id)
+        if not remote_id:
+            return super().is_cursor_at_log_end(session_id, cursor)
+        with connect_to_session_blocking(
+            remote_id, self._environment, role=WATCH, after=cursor, replay=False
+        ) as connection:
+            return bool(connection.welcome.get("number") == cursor.number)
 
     @asynccontextmanager
     async def connect_to_session(
@@ -168,6 +186,7 @@ class AllMachinesSessionManager(LocalBackgroundSessionManager):
             partial=partial,
         ) as connection:
             yield RunningFeed(connection)
+        self._watchers[split_machine(remote_id)[0]].refresh_requested.set()
 
     def _find_remote_id(self, session_id: str) -> str:
         """Return MACHINE:UUID for a session of another machine, or "" for one of this machine."""
@@ -180,7 +199,7 @@ class AllMachinesSessionManager(LocalBackgroundSessionManager):
 
     def _list_remote_sessions(self) -> list[dict[str, Any]]:
         sessions = list[dict[str, Any]]()
-        for watcher in self._watchers:
+        for watcher in self._watchers.values():
             listing = watcher.get_listing()
             for record in listing.sessions:
                 machine, uuid = split_machine(record.session_id)
@@ -191,7 +210,7 @@ class AllMachinesSessionManager(LocalBackgroundSessionManager):
                         "session": uuid,
                         "alive": record.is_running,
                         "machine": machine,
-                        "away": listing.away_since_ms,
+                        "away": record.metadata.get("away"),
                     }
                 )
         return sessions

@@ -301,7 +301,12 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
         yield encode_server_sent_event("about", orjson.dumps(overview))
         yield from _encode_steps(steps)
         yield self._encode_totals()
-        yield encode_server_sent_event("synced", orjson.dumps({"number": last_number}))
+        # If the last lines have no steps, this id prevents that the browser requests them again.
+        position = drawing.position
+        has_last_line = bool(steps) and steps[-1].cursor.number == last_number
+        if has_last_line or (position is not None and position.number != last_number):
+            position = None
+        yield encode_server_sent_event("synced", orjson.dumps({"number": last_number}), position)
 
     def _encode_totals(self) -> bytes:
         totals = self._drawing.renderer.build_session_totals()

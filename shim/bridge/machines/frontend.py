@@ -13,29 +13,31 @@ from threading import Thread
 from typing import IO
 
 from shim.bridge.registry import SessionRecord, find_session
-from shim.bridge.remote import get_machine, iterate_machine_listings
+from shim.bridge.remote import check_relay_refusal, get_machine, iterate_machine_listings
 from shim.bridge.session_lookup import resolve_session_id
 from shim.bridge.ssh import EXIT_TIMEOUT_S, check_ssh_status, start_ssh, stop_ssh
-from shim.core.bridge.relay import encode_command_request
+from shim.core.bridge.relay import FileArgument, encode_command_request
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.merge import build_conversation_args
+from shim.core.claude.argv.merge import FRONTEND_FIELDS, build_conversation_args
 from shim.core.claude.argv.paths import is_json
 from shim.core.errors import FrontendError
-from shim.core.reading import MAX_LINE_BYTES
-from shim.core.reading.lines import LineSplitter
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.values import canonicalize_uuid, split_machine
 from shim.io.prompt import load_system_prompt_files
 from shim.io.stderr import warn
 from shim.state import store
 from shim.state.files import write_all
-from shim.state.machines import load_machines
+from shim.state.machines import Machine, load_machines
 
 CHUNK_BYTES = 64 * 1024
-# The fields that are not sent to the other machine. The session is passed separately, and the paths
-# of the shim's own files are only valid on this machine.
-LOCAL_FIELDS = frozenset(
-    ("resume", "continue_last", "machine", "cwd", "shim_config", "shim_record", "shim_log")
-)
+# Fields with the paths of the shim's own files, which are those of this machine.
+PATH_FIELDS = frozenset(("shim_config", "shim_record", "shim_log"))
+# Fields that are sent in another form: the session, and the contents of files.
+LOCAL_FIELDS = frozenset((
+    *("resume", "continue_last", "machine", "cwd"),
+    *("settings", "mcp_config", "system_prompt", "append_system_prompt"),
+))  # fmt: skip
+DISCONNECTED_STATUS = 1  # the frontend has closed stdout
 # The maximum length of a settings file that is sent to the other machine.
 MAX_FILE_CHARS = 256 * 1024
 
@@ -52,9 +54,11 @@ def find_resumed_session(
     if not reference:
         return None
     machines = load_machines(environment)
-    if reference.partition(":")[0] in machines:
+    machine_name, colon, _ = reference.partition(":")
+    if colon and machine_name in machines:
         return resolve_session_id(reference)
-    if not machines or canonicalize_uuid(reference) is None:
+    uuid = canonicalize_uuid(reference)
+    if not machines or uuid is None:
         return None
     if find_session(reference, environment) or store.find_session(reference, environment):
         return None
@@ -62,7 +66,7 @@ def find_resumed_session(
         list(machines.values()), environment, includes_ended=True
     ):
         for session in listing.sessions:
-            if session.session_id == f"{listing.machine.name}:{reference}":
+            if session.session_id == f"{listing.machine.name}:{uuid}":
                 return session
     return None
 
@@ -77,7 +81,10 @@ def run_conversation_on_machine(
     Raise FrontendError if a file that a flag names cannot be read.
     """
     machine = get_machine(session.session_id, environment)
-    args = _build_args(invocation, split_machine(session.session_id)[1])
+    session_id = split_machine(session.session_id)[1]
+    args = ["claude", "--resume", session_id, *_build_conversation_args(invocation)]
+    if invocation.prompt:
+        args += ["--", invocation.prompt]
     request = encode_command_request(args, str(session.metadata["cwd"]), environment)
     with tempfile.TemporaryFile() as stderr:
         process = start_ssh(machine, environment, subprocess.PIPE, subprocess.PIPE, stderr)
@@ -86,42 +93,71 @@ def run_conversation_on_machine(
             assert process.stdout is not None
             write_all(process.stdin.fileno(), request)
             Thread(target=_copy_stdin, args=(process.stdin,), daemon=True).start()
-            _copy_lines(process.stdout)
+            rest = _copy_lines(machine, process.stdout)
             process.wait(EXIT_TIMEOUT_S)
-        except (BrokenPipeError, subprocess.TimeoutExpired):
-            pass  # the frontend or `ssh` has exited; the exit status shows why
+        except BrokenPipeError:
+            return DISCONNECTED_STATUS
         finally:
             stop_ssh(process)
         check_ssh_status(machine, process.returncode, stderr)
+        write_all(1, rest)
         stderr.seek(0)
-        warn(stderr.read().decode("utf-8", "replace"))
+        warn(escape_control_chars(stderr.read().decode("utf-8", "replace")))
     return process.returncode
 
 
-def _build_args(invocation: Invocation, session_id: str) -> list[str]:
-    """Return the arguments of `claude` on the other machine, with the contents of files instead of
-    their paths.
+def build_background_args(invocation: Invocation) -> list[str]:
+    """Return the flags for `claude --bg` on another machine, without its prompt. JSON replaces the
+    paths of files, which are read here. A background session keeps its flags, so they must not name
+    files that are removed.
+
+    Raise FrontendError if a file cannot be read.
     """
     invocation = load_system_prompt_files(invocation)
     invocation = invocation._replace(
-        settings=_inline_file(invocation.settings),
-        mcp_config=tuple(_inline_file(value) or "" for value in invocation.mcp_config),
+        settings=_load_json(invocation.settings) if invocation.settings else None,
+        mcp_config=tuple(map(_load_json, invocation.mcp_config)),
     )
-    args = ["claude", "--resume", session_id, *build_conversation_args(invocation, LOCAL_FIELDS)]
-    if invocation.prompt:
-        args += ["--", invocation.prompt]
+    args = build_conversation_args(invocation, FRONTEND_FIELDS | PATH_FIELDS)
+    if invocation.name:
+        args += ["--name", invocation.name]
     return args
 
 
-def _inline_file(value: str | None) -> str | None:
+def _build_conversation_args(invocation: Invocation) -> list[str | FileArgument]:
+    """Return the flags for a conversation on another machine. Settings, MCP servers and system
+    prompts are sent as files, which are read here.
+
+    Raise FrontendError if a file cannot be read.
+    """
+    invocation = load_system_prompt_files(invocation)
+    files = [("--mcp-config", _load_json(value)) for value in invocation.mcp_config]
+    if invocation.settings:
+        files.append(("--settings", _load_json(invocation.settings)))
+    if invocation.system_prompt is not None:
+        files.append(("--system-prompt-file", invocation.system_prompt))
+    if invocation.append_system_prompt is not None:
+        files.append(("--append-system-prompt-file", invocation.append_system_prompt))
+    args: list[str | FileArgument] = [
+        *build_conversation_args(invocation, LOCAL_FIELDS | PATH_FIELDS)
+    ]
+    for flag, content in files:
+        args += [flag, FileArgument(content)]
+    return args
+
+
+def _load_json(value: str) -> str:
     """Return the JSON of a flag whose value is JSON or the path of a file."""
-    if not value or is_json(value):
+    if is_json(value):
         return value
     try:
         with open(value, encoding="utf-8") as file:
-            return file.read(MAX_FILE_CHARS)
+            text = file.read(MAX_FILE_CHARS + 1)
     except (OSError, ValueError) as error:
         raise FrontendError(f"the file {value} cannot be read: {error}") from None
+    if len(text) > MAX_FILE_CHARS:
+        raise FrontendError(f"the file {value} has more than {MAX_FILE_CHARS:,} characters")
+    return text
 
 
 def _copy_stdin(stdin: IO[bytes]) -> None:
@@ -132,9 +168,16 @@ def _copy_stdin(stdin: IO[bytes]) -> None:
         stdin.close()
 
 
-def _copy_lines(stdout: IO[bytes]) -> None:
-    """Write complete lines to stdout. A lost connection may end in the middle of a line."""
-    splitter = LineSplitter(MAX_LINE_BYTES)
+def _copy_lines(machine: Machine, stdout: IO[bytes]) -> bytes:
+    """Write complete lines to stdout. Return the rest, because a lost connection may end in the
+    middle of a line. Raise MachineUnavailableError if the relay refuses the command.
+    """
+    rest = b""
+    is_first = True
     while chunk := os.read(stdout.fileno(), CHUNK_BYTES):
-        for line in splitter.feed(chunk):
-            write_all(1, line + b"\n")
+        if is_first:
+            check_relay_refusal(machine, chunk)
+            is_first = False
+        lines, newline, rest = (rest + chunk).rpartition(b"\n")
+        write_all(1, lines + newline)
+    return rest

@@ -6,12 +6,15 @@ relay.
 """
 
 import os
+import subprocess
 import sys
+import tempfile
 from contextlib import suppress
+from functools import partial
 from select import select
 from socket import SHUT_WR, socket
 from threading import Thread
-from typing import Any, NoReturn
+from typing import Any
 
 from shim import __version__
 from shim.bridge import registry, sockets
@@ -24,10 +27,16 @@ from shim.core.bridge.frames import (
     parse_frame,
     parse_hello,
 )
-from shim.core.bridge.relay import MAX_REQUEST_BYTES, RelayRequest, parse_relay_request
+from shim.core.bridge.relay import (
+    MAX_REQUEST_BYTES,
+    FileArgument,
+    RelayedArgv,
+    RelayRequest,
+    parse_relay_request,
+)
 from shim.core.errors import ShimError
 from shim.process.install import load_installed_dropin_options
-from shim.state.files import write_all
+from shim.state.files import write_all, write_new_file
 
 CHUNK_BYTES = 64 * 1024
 # SSH notices a lost connection only when it has something to send.
@@ -45,7 +54,7 @@ def run_relay() -> int:
             if request.kind == "connect":
                 return _relay_host_frames(request.session_id)
             if request.kind == "command":
-                _become_command(request)
+                return _run_command(request)
             sessions = _list_sessions(includes_ended=request.includes_ended)
             write_all(1, encode_frame("sessions", version=__version__, sessions=sessions))
     except (FrameError, ShimError, ValueError) as error:
@@ -158,16 +167,32 @@ def _receive(host_socket: socket) -> bytes:
         return b""
 
 
-def _become_command(request: RelayRequest) -> NoReturn:
-    """Replace this process with a command of this package. Exit if the folder of the command does
-    not exist.
-    """
+def _run_command(request: RelayRequest) -> int:
+    """Run a command of this package with the rest of stdin. Return its exit status."""
     cwd = os.path.expanduser(request.cwd or "~")
-    try:
-        os.chdir(cwd)
-    except OSError as error:
-        sys.exit(f"error: {cwd}: {error.strerror}")
     argv = [sys.executable, "-I", "-m", "shim"]
     for name, value in load_installed_dropin_options().items():
         argv += ["--installed", f"{name}={value}"]
-    os.execve(sys.executable, [*argv, *request.argv], {**os.environ, **request.environment})
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            argv += _write_file_arguments(request.argv, folder)
+            environment = {**os.environ, **request.environment}
+            process = subprocess.run(argv, cwd=cwd, env=environment, check=False)
+        except (OSError, ValueError) as error:
+            sys.stderr.write(f"error: the command cannot be started in {cwd}: {error}\n")
+            return 1
+    return process.returncode
+
+
+def _write_file_arguments(argv: RelayedArgv, folder: str) -> list[str]:
+    """Return the arguments with the paths of new private files instead of contents."""
+    args = list[str]()
+    for argument in argv:
+        if isinstance(argument, FileArgument):
+            content = argument.content.encode()
+            path = os.path.join(folder, str(len(args)))
+            write_new_file(path, partial(write_all, data=content))
+            args.append(path)
+        else:
+            args.append(argument)
+    return args

@@ -12,7 +12,7 @@ import orjson
 
 from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
-from shim.bridge.remote import list_other_machines
+from shim.bridge.remote import list_other_machines, select_machines
 from shim.commands.claude.command_output import (
     CommandOutput,
     build_disabled_command_error,
@@ -92,25 +92,21 @@ def _print_session_lists(options: Mapping[str, str], writer: "SessionListWriter"
     arrive. Return the rest of the output.
     """
     machine_name = options.get("--machine")
+    machines = select_machines(machine_name, os.environ)
     if machine_name is None:
         sessions = _select_sessions(registry.list_sessions(os.environ), options)
         print_command_output(CommandOutput(writer.format_sessions(sessions)))
-    for listing in list_other_machines(machine_name, os.environ, includes_ended="--all" in options):
+    for listing in list_other_machines(machines, os.environ, includes_ended="--all" in options):
         sessions = _select_sessions(listing.sessions, options)
-        text = writer.format_sessions(sessions, listing.away_since_ms)
-        print_command_output(CommandOutput(text))
+        print_command_output(CommandOutput(writer.format_sessions(sessions)))
     return CommandOutput(writer.format_end())
 
 
 class SessionListWriter(Protocol):
     """Formats a list of sessions that arrives in several parts."""
 
-    def format_sessions(
-        self, sessions: Sequence[SessionRecord], away_since_ms: int | None = None
-    ) -> str:
-        """Return the next part of the list. `away_since_ms` is the time of the sessions if their
-        machine does not answer now.
-        """
+    def format_sessions(self, sessions: Sequence[SessionRecord]) -> str:
+        """Return the next part of the list."""
 
     def format_end(self) -> str:
         """Return the end of the list."""
@@ -122,12 +118,10 @@ class _JsonWriter:
     def __init__(self) -> None:
         self._is_empty = True
 
-    def format_sessions(
-        self, sessions: Sequence[SessionRecord], away_since_ms: int | None = None
-    ) -> str:
+    def format_sessions(self, sessions: Sequence[SessionRecord]) -> str:
         text = ""
         for session in sessions:
-            fields = build_session_json(session, away_since_ms)
+            fields = build_session_json(session)
             separator = "[\n" if self._is_empty else ",\n"
             self._is_empty = False
             # The element without the brackets of the array, with which it is indented.
@@ -147,9 +141,7 @@ class _TableWriter:
         self._options = options
         self._is_empty = True
 
-    def format_sessions(
-        self, sessions: Sequence[SessionRecord], away_since_ms: int | None = None
-    ) -> str:
+    def format_sessions(self, sessions: Sequence[SessionRecord]) -> str:
         from shim.commands.sessions.listing import format_session_table
 
         if not sessions:
@@ -188,14 +180,19 @@ def filter_listed_sessions(
         session
         for session in reversed(sessions)
         if (session.is_running or include_ended)
-        and (
-            folder is None
-            or os.path.join(os.path.realpath(session.metadata["cwd"]), "").startswith(folder)
-        )
+        and (folder is None or _resolve_folder(session).startswith(folder))
     ]
 
 
-def build_session_json(session: SessionRecord, away_since_ms: int | None = None) -> dict[str, Any]:
+def _resolve_folder(session: SessionRecord) -> str:
+    """Return a session's folder with a slash at its end. Links on another machine are unknown."""
+    cwd = str(session.metadata["cwd"])
+    if not session.machine:
+        cwd = os.path.realpath(cwd)
+    return os.path.join(cwd, "")
+
+
+def build_session_json(session: SessionRecord) -> dict[str, Any]:
     """Build the JSON object of a session with the keys of the real claude, in the same order.
     Unknown values are omitted. A session of another machine has `machine`, and `away` if the machine
     does not answer.
@@ -219,6 +216,6 @@ def build_session_json(session: SessionRecord, away_since_ms: int | None = None)
         **status_fields,
         "state": metadata["state"],
         "machine": machine or None,
-        "away": away_since_ms,
+        "away": metadata.get("away"),
     }
     return {name: value for name, value in fields.items() if value is not None}

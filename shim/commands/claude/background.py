@@ -26,7 +26,10 @@ from shim.commands.claude.command_output import (
 from shim.conversation.drivers.dry_launcher import ProgramProbingLauncher
 from shim.conversation.startup import prepare_conversation
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.merge import build_conversation_args, build_resume_point_args
+from shim.core.claude.argv.merge import (
+    build_conversation_args,
+    build_resume_point_args,
+)
 from shim.core.claude.argv.paths import resolve_invocation_paths
 from shim.core.errors import FrontendError, ShimError, format_error
 from shim.core.reading import MAX_LINE_BYTES
@@ -120,6 +123,7 @@ def _start_on_machine(invocation: Invocation) -> int:
     """Start the session on another machine, with that machine's environment, vendors and settings.
     Return the exit status.
     """
+    from shim.bridge.machines.frontend import build_background_args
     from shim.bridge.remote import run_command_on_machine
     from shim.state.machines import find_machine, load_machines
 
@@ -129,9 +133,7 @@ def _start_on_machine(invocation: Invocation) -> int:
             hint="`claude respawn MACHINE:ID` resumes a session of another machine",
         )
     machine = find_machine(invocation.machine or "", load_machines(os.environ))
-    args = ["claude", "--bg", *build_conversation_args(invocation)]
-    if invocation.name:
-        args += ["--name", invocation.name]
+    args = ["claude", "--bg", *build_background_args(invocation)]
     prompt = read_background_prompt(invocation, 0, MAX_LINE_BYTES)
     return run_command_on_machine(
         machine, args, os.environ, cwd=invocation.cwd or "", input_text=prompt

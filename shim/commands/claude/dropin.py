@@ -71,6 +71,10 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
 
         text, status = explain(invocation, installed_options)
         return print_command_output(CommandOutput(text)) or status
+    if invocation.resume and config.has_machines(invocation, os.environ):
+        remote_status = _run_on_machine(invocation, installed_options, argv)
+        if remote_status is not None:
+            return remote_status
     if not (invocation.prompt or invocation.print_mode) and os.isatty(0):
         from shim.commands.turn.vendor_screen import start_interactive_vendor, uses_interactive_mode
 
@@ -82,10 +86,6 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
 
                 print_error_to_stderr(error)
                 return 1
-    if invocation.resume and config.has_machines(invocation, os.environ):
-        remote_status = _run_on_machine(invocation, installed_options, argv)
-        if remote_status is not None:
-            return remote_status
     return run_conversation(
         invocation,
         lambda: plan_local_or_background_conversation(invocation, installed_options, argv),

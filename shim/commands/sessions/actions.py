@@ -21,7 +21,7 @@ from shim.bridge.client import (
 from shim.bridge.decisions import build_decision_body
 from shim.bridge.launch import SessionRunningError, respawn_session
 from shim.bridge.registry import SessionRecord
-from shim.bridge.remote import list_other_machines, run_session_command
+from shim.bridge.remote import list_other_machines, run_session_command, select_machines
 from shim.bridge.session_lookup import resolve_session_reference
 from shim.bridge.stop import describe_unanswered_messages, stop_hosts
 from shim.commands.completion.values import complete_background_session, create_completer
@@ -88,13 +88,14 @@ def _list_by_machine(
     """Yield the sessions of this machine, and then the sessions of each other machine as they
     arrive.
     """
+    machines = select_machines(machine_name, os.environ)
     if machine_name is None:
         yield [
             record
             for record in registry.list_sessions(os.environ)
             if record.is_running or includes_ended
         ]
-    for listing in list_other_machines(machine_name, os.environ, includes_ended=includes_ended):
+    for listing in list_other_machines(machines, os.environ, includes_ended=includes_ended):
         yield listing.sessions
 
 
@@ -360,12 +361,13 @@ def _read_open_prompts(
     with connect_to_session_blocking(
         session.session_id, os.environ, role=WATCH, timeout_s=timeout_s, replay=False
     ) as connection:
-        pending_ids = set(as_list(connection.welcome.get("questions")))
+        pending_ids = set(map(str, as_list(connection.welcome.get("questions"))))
         for frame in connection.read_frames(timeout_s) if pending_ids else ():
-            if frame["kind"] == "question" and frame["question"] in pending_ids:
-                yield frame["question"], frame
+            prompt_id = get_text(frame, "question")
+            if frame["kind"] == "question" and prompt_id in pending_ids:
+                yield prompt_id, frame
             if frame["kind"] in ("question", "settled"):
-                pending_ids.discard(frame["question"])
+                pending_ids.discard(prompt_id)
             if not pending_ids:
                 return
 
@@ -455,9 +457,14 @@ def _build_session_report(session: SessionRecord) -> dict[str, Any]:
     """
     metadata = session.metadata
     questions: list[dict[str, Any]] | None = []
-    if session.is_running and (metadata.get("waitingFor") or metadata["state"] == "blocked"):
+    if metadata.get("away") is not None:
+        questions = None
+    elif session.is_running and (metadata.get("waitingFor") or metadata["state"] == "blocked"):
         try:
-            prompts = _read_open_prompts(session, LIST_TIMEOUT_S)
+            timeout_s = LIST_TIMEOUT_S
+            if session.machine:
+                timeout_s = ANSWER_TIMEOUT_S
+            prompts = _read_open_prompts(session, timeout_s)
             questions = [
                 {key: frame[key] for key in QUESTION_KEYS if key in frame} for _, frame in prompts
             ]
@@ -479,7 +486,9 @@ def _build_session_report(session: SessionRecord) -> dict[str, Any]:
     state_fields = {key: metadata.get(key) for key in keys}
     text_fields = {key: get_text(metadata, key) for key in ("vendor", "name", "cwd")}
     machine, uuid = split_machine(session.session_id)
-    machine_fields = {"machine": machine} if machine else {}
+    machine_fields = {}
+    if machine:
+        machine_fields = {"machine": machine, "away": metadata.get("away")}
     return {
         "id": shorten_session_id(uuid),
         "session": uuid,

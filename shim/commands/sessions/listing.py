@@ -71,6 +71,8 @@ def format_session_table(sessions: Sequence[SessionRecord]) -> str:
         ended_suffix = " (ended)"
         if session.is_running:
             ended_suffix = ""
+        if metadata.get("away") is not None:
+            ended_suffix = " (away)"
         waiting_for = metadata.get("needs")
         if not waiting_for:
             waiting_for = metadata.get("waitingFor")

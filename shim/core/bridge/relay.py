@@ -6,8 +6,11 @@ The relay reads one line of JSON from stdin, the request. Every request has a `k
               `version` of the shim, and `sessions`, a list. More requests may follow.
     connect   session (a UUID). All further bytes are the frames of the session's host and of its
               client, unchanged in both directions.
-    command   argv, cwd ("" for the home folder), environment (an object). The relay becomes this
-              command, whose stdin are all further bytes.
+    command   argv, cwd ("" for the home folder), environment (an object). The relay runs this
+              command with all further bytes as stdin, and exits with its status. An element of argv
+              is a text, or an object with the key `file`: the content of a file that the relay
+              creates, and whose path the command gets. Contents with secrets are not visible in the
+              list of processes.
 
 If the relay refuses a request, it answers with the frame `bye`, whose `reason` is a sentence.
 """
@@ -16,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shim.core.bridge.frames import FrameError, encode_frame, parse_frame
+from shim.core.errors import FrontendError
 from shim.core.reading.values import as_dict, as_list
 
 # A request may contain the flags of a frontend, with settings and MCP servers as JSON.
@@ -39,13 +43,22 @@ RELAYED_COMMANDS = frozenset(
 RELAYED_VARIABLES = ("CLAUDE_CODE_ENTRYPOINT", "CLAUDE_AGENT_SDK_VERSION", "SHIM_MAX_LINE_BYTES")
 
 
+class FileArgument(NamedTuple):
+    """An argument that is the path of a file with this content."""
+
+    content: str
+
+
+RelayedArgv = Sequence[str | FileArgument]
+
+
 class RelayRequest(NamedTuple):
     """A request to a relay. The module describes its fields."""
 
     kind: str
     includes_ended: bool = False
     session_id: str = ""
-    argv: Sequence[str] = ()
+    argv: RelayedArgv = ()
     cwd: str = ""
     environment: Mapping[str, str] = {}
 
@@ -60,12 +73,22 @@ def encode_connect_request(session_id: str) -> bytes:
     return encode_frame("connect", session=session_id)
 
 
-def encode_command_request(argv: Sequence[str], cwd: str, environment: Mapping[str, str]) -> bytes:
+def encode_command_request(argv: RelayedArgv, cwd: str, environment: Mapping[str, str]) -> bytes:
     """Encode the request to run a command of RELAYED_COMMANDS, with RELAYED_VARIABLES of
-    `environment`.
+    `environment`. Raise FrontendError if the request is too large.
     """
     variables = {name: environment[name] for name in RELAYED_VARIABLES if name in environment}
-    return encode_frame("command", argv=list(argv), cwd=cwd, environment=variables)
+    encoded_argv = [
+        {"file": argument.content} if isinstance(argument, FileArgument) else argument
+        for argument in argv
+    ]
+    request = encode_frame("command", argv=encoded_argv, cwd=cwd, environment=variables)
+    if len(request) > MAX_REQUEST_BYTES:
+        raise FrontendError(
+            f"the arguments are too long for another machine: {len(request):,} bytes, of at most "
+            f"{MAX_REQUEST_BYTES:,}"
+        )
+    return request
 
 
 def parse_relay_request(raw: bytes) -> RelayRequest:
@@ -77,15 +100,22 @@ def parse_relay_request(raw: bytes) -> RelayRequest:
     if kind == "connect":
         return RelayRequest(kind, session_id=_get_text(frame, "session"))
     if kind == "command":
-        argv = tuple(str(argument) for argument in as_list(frame.get("argv")))
+        argv = tuple(map(_parse_argument, as_list(frame.get("argv"))))
         if argv[:2] not in RELAYED_COMMANDS:
-            raise FrameError(f"a relay does not run the command {' '.join(argv[:2])!r}")
+            command = " ".join(str(argument) for argument in argv[:2])
+            raise FrameError(f"a relay does not run the command {command!r}")
         variables = as_dict(frame.get("environment"))
         environment = {
             name: str(variables[name]) for name in RELAYED_VARIABLES if name in variables
         }
         return RelayRequest(kind, argv=argv, cwd=_get_text(frame, "cwd"), environment=environment)
     raise FrameError(f"this version of the shim does not know the request {kind[:40]!r}")
+
+
+def _parse_argument(value: object) -> str | FileArgument:
+    if isinstance(value, dict):
+        return FileArgument(_get_text(value, "file"))
+    return str(value)
 
 
 def _get_text(frame: Mapping[str, Any], key: str) -> str:

@@ -44,7 +44,7 @@ class Lister:
 
 
 @pytest.fixture
-def manager(monkeypatch):
+def manager(monkeypatch, tmp_path):
     monkeypatch.setattr(machines, "SessionLister", Lister)
     monkeypatch.setattr(machines, "IDLE_TIMEOUT_S", 0.0)
     monkeypatch.setattr(machines, "REFRESH_INTERVAL_S", 0.01)
@@ -55,7 +55,7 @@ def manager(monkeypatch):
         monkeypatch.setattr(
             LocalBackgroundSessionManager, name, lambda self, *args, run=method: run(*args)
         )
-    yield AllMachinesSessionManager({}, {}, {"build": BUILD})
+    yield AllMachinesSessionManager({"SHIM_STATE": str(tmp_path)}, {}, {"build": BUILD})
     Lister.may_answer.set()
 
 
@@ -90,7 +90,10 @@ def test_session_on_both_machines_is_listed_once(manager, monkeypatch):
 
 
 def test_sessions_of_a_machine_that_is_away_have_the_time_of_its_last_answer(manager, monkeypatch):
-    monkeypatch.setattr(Lister, "listing", Lister.listing._replace(away_since_ms=5, problem="off"))
+    record = build_record(THERE)
+    record = record._replace(metadata={**record.metadata, "away": 5})
+    away = MachineListing(BUILD, [record], away_since_ms=5, problem="off")
+    monkeypatch.setattr(Lister, "listing", away)
     Lister.may_answer.set()
     assert wait_for(lambda: len(manager.list_sessions()) == 2)
     assert manager.list_sessions()[1]["away"] == 5
@@ -99,7 +102,8 @@ def test_sessions_of_a_machine_that_is_away_have_the_time_of_its_last_answer(man
 def test_ended_session_of_another_machine_is_resumed_there(manager, monkeypatch):
     commands = []
 
-    def run(session_id, command, environment, args, stdout):
+    def run(session_id, command, environment, args, prints_output):
+        assert not prints_output
         commands.append((session_id, command, args))
         return 0
 

@@ -6,12 +6,15 @@ import pytest
 
 from shim.core.bridge.frames import FrameError
 from shim.core.bridge.relay import (
+    MAX_REQUEST_BYTES,
+    FileArgument,
     RelayRequest,
     encode_command_request,
     encode_connect_request,
     encode_sessions_request,
     parse_relay_request,
 )
+from shim.core.errors import FrontendError
 
 UUID = "0123abcd-0000-4000-8000-000000000001"
 
@@ -34,6 +37,17 @@ def test_encoded_requests_can_be_parsed():
         cwd="/srv",
         environment={"CLAUDE_CODE_ENTRYPOINT": "sdk-py"},
     )
+
+
+def test_file_is_an_argument_whose_content_is_sent():
+    argv = ("claude", "--bg", "--settings", FileArgument('{"a": 1}'))
+    assert parse_relay_request(encode_command_request(argv, "", {})).argv == argv
+
+
+def test_too_large_request_is_refused_before_it_is_sent():
+    argv = ("claude", "--bg", FileArgument("x" * MAX_REQUEST_BYTES))
+    with pytest.raises(FrontendError, match="too long for another machine"):
+        encode_command_request(argv, "", {})
 
 
 def test_only_variables_that_describe_the_frontend_are_sent_and_accepted():

@@ -25,6 +25,9 @@ MAX_RECONNECTS = 5  # lost connections in a row
 # After a host process is killed, its lock is released a moment later.
 # Until then, the host seems to be running.
 RECONNECT_DELAY_S = 0.2
+# A network may be away for a minute or two. Each attempt takes up to 5 s of its own.
+MAX_REMOTE_RECONNECTS = 20
+REMOTE_RECONNECT_DELAY_S = 3.0
 EXITED_TEXT = "Session {id} has exited — run {back} to resume it."  # B34
 # Reasons with which a host closes the connection at a normal end. They need no explanation.
 NORMAL_END_REASONS = ("stopped", "ended", "idle")
@@ -57,7 +60,11 @@ def attach_terminal_to_session(
 def _restart_session(session: SessionRecord, environment: Mapping[str, str]) -> SessionRecord:
     """Restart an ended session on its machine."""
     if session.machine:
-        run_session_command(session.session_id, ("claude", "respawn"), environment)
+        status = run_session_command(
+            session.session_id, ("claude", "respawn"), environment, prints_output=False
+        )
+        if status:
+            raise FrontendError(f"the session {session.short_id} was not restarted")
         return session
     with suppress(SessionRunningError):  # another client has restarted the session
         return respawn_session(session, environment)
@@ -124,6 +131,9 @@ def _serve_with_reconnects(
     view = loop.view
     input_controller = loop.input_controller
     attempts = 0
+    max_attempts = MAX_RECONNECTS
+    if session.machine:
+        max_attempts = MAX_REMOTE_RECONNECTS
     end: EndReason
     while True:
         previous_cursor = view.cursor
@@ -139,17 +149,29 @@ def _serve_with_reconnects(
                     input_controller.write_frame = connection.send_frame_blocking
                 end = loop.serve_host_connection(connection)
         except (HostUnavailableError, MachineUnavailableError):
-            if not view.welcome or attempts >= MAX_RECONNECTS:
+            if not view.welcome or attempts >= max_attempts:
                 raise
             end = "lost"
         if view.cursor == previous_cursor:
             attempts = attempts + 1
         else:
             attempts = 0
-        is_running = is_session_running(session.session_id, environment)
-        if end != "lost" or attempts >= MAX_RECONNECTS or not is_running:
+        is_running = _is_running(session, environment, is_lost=end == "lost")
+        if end != "lost" or attempts >= max_attempts or not is_running:
             return end, is_running
-        time.sleep(RECONNECT_DELAY_S)
+        time.sleep(RECONNECT_DELAY_S if not session.machine else REMOTE_RECONNECT_DELAY_S)
+
+
+def _is_running(session: SessionRecord, environment: Mapping[str, str], *, is_lost: bool) -> bool:
+    """Return whether the session's host is running. After a lost connection to another machine, the
+    host is assumed to be running until the machine answers again.
+    """
+    if not session.machine:
+        return is_session_running(session.session_id, environment)
+    try:
+        return not is_lost or is_session_running(session.session_id, environment)
+    except MachineUnavailableError:
+        return True
 
 
 def _report_end(
@@ -193,7 +215,7 @@ def _explain_end(end: EndReason, view: SessionView, session_name: str, *, is_run
         return f"the host of session {session_name} did not respond within {ANSWER_TIMEOUT_S:g} s"
     if is_running:
         return (
-            f"the connection to session {session_name} was lost {MAX_RECONNECTS} times; the "
+            f"the connection to session {session_name} was lost too often; the "
             "session keeps running"
         )
     return (
