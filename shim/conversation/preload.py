@@ -25,7 +25,7 @@ LAZY_MODULES = (
     "_ctypes", "_json", "anyio._backends._asyncio", "anyio.to_thread", "ast", "compileall", "copy", "datetime",
     "difflib", "encodings.ascii", "encodings.idna", "encodings.latin_1", "fcntl", "fnmatch", "hashlib",
     "importlib.util", "ipaddress", "json", "logging", "orjson", "pathspec", "platformdirs", "resource", "shlex",
-    "signal", "tempfile", "tomllib", "traceback", "tree_sitter", "tree_sitter_bash", "uuid",
+    "signal", "tempfile", "tomllib", "traceback", "tree_sitter", "tree_sitter_bash", "urllib.parse", "uuid",
 )  # fmt: skip
 CONVERSATION_FOLDERS = (
     "core",
