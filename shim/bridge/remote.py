@@ -2,8 +2,6 @@
 
 import os
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +26,7 @@ from shim.core.bridge.relay import (
     encode_connect_request,
     encode_sessions_request,
 )
-from shim.core.errors import FrontendError
+from shim.core.errors import FrontendError, explain_os_error
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import LineSplitter
@@ -51,32 +49,16 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 class MachineListing(NamedTuple):
     """The sessions of another machine.
 
-    away_since_ms  None if the machine answers; otherwise when it last answered, in milliseconds
-                   since 1970, or 0 if it has never answered; the sessions are from that time
-    problem        why the machine does not answer, or ""
-    version        the version of the shim on the machine, or "" if it does not answer
+    problem  "" if the machine answers; otherwise the reason why it does not. The sessions are then
+             those of its last answer, and their metadata has the time of that answer as `away`, in
+             milliseconds since 1970
+    version  the version of the shim on the machine, or "" if it does not answer
     """
 
     machine: Machine
     sessions: Sequence[SessionRecord]
-    away_since_ms: int | None = None
     problem: str = ""
     version: str = ""
-
-
-def select_machines(machine_name: str | None, environment: Mapping[str, str]) -> list[Machine]:
-    """Return the machine with a name, or all other machines if `machine_name` is None. If the
-    settings have an error, print it, because the sessions of this machine can still be listed.
-
-    Raise FrontendError for an unknown name.
-    """
-    if machine_name is not None:
-        return [find_machine(machine_name, load_machines(environment))]
-    try:
-        return list(load_machines(environment).values())
-    except FrontendError as error:
-        warn(f"other machines are not listed: {error}\n")
-        return []
 
 
 def list_other_machines(
@@ -84,7 +66,7 @@ def list_other_machines(
 ) -> Iterator[MachineListing]:
     """Yield the sessions of machines. Print a warning for each machine that does not answer."""
     for listing in iterate_machine_listings(machines, environment, includes_ended=includes_ended):
-        if listing.away_since_ms is not None:
+        if listing.problem:
             warn(f"the machine {listing.machine.name} does not answer: {listing.problem}\n")
         yield listing
 
@@ -144,28 +126,17 @@ class SessionLister:
         """
         try:
             answer = self._request_sessions(includes_ended=includes_ended)
-        except MachineUnavailableError as error:
-            return self._build_away_listing(error.reason, includes_ended=includes_ended)
-        except OSError as error:  # of this machine, such as a full disk
-            reason = error.strerror or str(error)
-            return self._build_away_listing(reason, includes_ended=includes_ended)
+        except (MachineUnavailableError, OSError) as error:
+            self.close()
+            listing = load_last_listing(self._machine, self._environment, _explain_failure(error))
+            if includes_ended:
+                return listing
+            running = [session for session in listing.sessions if session.is_running]
+            return listing._replace(sessions=running)
         fields = as_list(answer.get("sessions"))
         _store_listing(self._machine, self._environment, fields, is_complete=includes_ended)
         sessions = _parse_sessions(self._machine, fields)
         return MachineListing(self._machine, sessions, version=get_text(answer, "version"))
-
-    def _build_away_listing(self, reason: str, *, includes_ended: bool) -> MachineListing:
-        """Return the sessions of the machine's last answer. Their metadata has the time of that
-        answer as `away`.
-        """
-        self.close()
-        last_listing = load_last_listing(self._machine, self._environment)
-        sessions = [
-            session._replace(metadata={**session.metadata, "away": last_listing.away_since_ms})
-            for session in last_listing.sessions
-            if session.is_running or includes_ended
-        ]
-        return last_listing._replace(sessions=sessions, problem=reason)
 
     def _request_sessions(self, *, includes_ended: bool) -> Mapping[str, Any]:
         """Return the machine's answer. Raise MachineUnavailableError if there is none within
@@ -208,6 +179,13 @@ class SessionLister:
         return frame
 
 
+def _explain_failure(error: MachineUnavailableError | OSError) -> str:
+    """Return why a request failed. An OSError is from this machine, such as a full disk."""
+    if isinstance(error, MachineUnavailableError):
+        return error.reason
+    return explain_os_error(error)
+
+
 def _parse_sessions(machine: Machine, sessions: Sequence[Any]) -> list[SessionRecord]:
     records = list[SessionRecord]()
     for fields in map(as_dict, sessions):
@@ -239,7 +217,7 @@ def _store_listing(
         ids = {as_dict(fields).get("session") for fields in sessions}
         earlier_sessions = [
             {**record.metadata, "alive": False}
-            for record in load_last_listing(machine, environment).sessions
+            for record in load_last_listing(machine, environment, "").sessions
             if not record.is_running and record.metadata["session"] not in ids
         ]
         sessions = [*sessions, *earlier_sessions]
@@ -247,18 +225,19 @@ def _store_listing(
     write_state_file(_get_folder(environment), f"{machine.name}.json", dump_json(listing))
 
 
-def load_last_listing(machine: Machine, environment: Mapping[str, str]) -> MachineListing:
-    """Return the stored answer of a machine, as if the machine were away now."""
+def load_last_listing(
+    machine: Machine, environment: Mapping[str, str], problem: str
+) -> MachineListing:
+    """Return the stored answer of a machine that does not answer now, because of a problem."""
     data = read_state_file(_get_folder(environment), f"{machine.name}.json", MAX_ANSWER_BYTES)
     listing = {}
     with suppress(orjson.JSONDecodeError):
         listing = as_dict(orjson.loads(data or b"{}"))
-    answered_ms = listing.get("answered_ms")
-    if not isinstance(answered_ms, int):
-        answered_ms = 0
-    return MachineListing(
-        machine, _parse_sessions(machine, as_list(listing.get("sessions"))), answered_ms
-    )
+    sessions = [
+        session._replace(metadata={**session.metadata, "away": listing.get("answered_ms")})
+        for session in _parse_sessions(machine, as_list(listing.get("sessions")))
+    ]
+    return MachineListing(machine, sessions, problem)
 
 
 def _get_folder(environment: Mapping[str, str]) -> str:
@@ -272,12 +251,18 @@ def find_remote_session(session_id: str, environment: Mapping[str, str]) -> Sess
     """Return the session with the id MACHINE:UUID, or None if the machine has no such session.
     Raise MachineUnavailableError if the machine does not answer.
     """
-    listing = list_machine_sessions(
-        get_machine(session_id, environment), environment, includes_ended=True
-    )
-    if listing.away_since_ms is not None:
-        raise MachineUnavailableError(listing.machine, listing.problem)
-    return next((record for record in listing.sessions if record.session_id == session_id), None)
+    sessions = list_all_sessions(get_machine(session_id, environment), environment)
+    return next((session for session in sessions if session.session_id == session_id), None)
+
+
+def list_all_sessions(machine: Machine, environment: Mapping[str, str]) -> Sequence[SessionRecord]:
+    """Return the running and ended sessions of a machine. Raise MachineUnavailableError if it does
+    not answer.
+    """
+    listing = list_machine_sessions(machine, environment, includes_ended=True)
+    if listing.problem:
+        raise MachineUnavailableError(machine, listing.problem)
+    return listing.sessions
 
 
 def open_host_socket(session_id: str, environment: Mapping[str, str]) -> RelaySocket:
@@ -300,22 +285,27 @@ def get_machine(session_id: str, environment: Mapping[str, str]) -> Machine:
 # -- commands --------------------------------------------------------------------------------------
 
 
+class RemoteOutput(NamedTuple):
+    """The stdout and the exit status of a command on another machine. The text has no control
+    characters that a terminal would execute.
+    """
+
+    text: str
+    status: int
+
+
 def run_session_command(
     session_id: str,
     command: Sequence[str],
     environment: Mapping[str, str],
     args: Sequence[str] = (),
-    *,
-    prints_output: bool = True,
-) -> int:
+) -> RemoteOutput:
     """Run a command for the session MACHINE:UUID on its machine: the command, the UUID, and further
-    arguments. Return its exit status.
+    arguments. Return its output.
     """
     machine = get_machine(session_id, environment)
     uuid = split_machine(session_id)[1]
-    return run_command_on_machine(
-        machine, (*command, uuid, *args), environment, prints_output=prints_output
-    )
+    return run_command_on_machine(machine, (*command, uuid, *args), environment)
 
 
 def run_command_on_machine(
@@ -325,38 +315,37 @@ def run_command_on_machine(
     *,
     cwd: str = "",
     input_text: str = "",
-    prints_output: bool = True,
-) -> int:
-    """Run a command of the shim on another machine. Print its stderr, and its stdout if
-    `prints_output` is set, without control characters. Return its exit status.
+) -> RemoteOutput:
+    """Run a command of the shim on another machine. Return its output, and print its stderr.
 
     Raise MachineUnavailableError if the machine cannot be reached, or if the command does not end
-    within COMMAND_TIMEOUT_S.
+    within COMMAND_TIMEOUT_S. Raise FrontendError if the relay refuses the command.
     """
     request = encode_command_request(argv, cwd, environment)
-    with tempfile.TemporaryFile() as stderr:
-        process = start_ssh(machine, environment, subprocess.PIPE, subprocess.PIPE, stderr)
-        try:
-            output, _ = process.communicate(request + input_text.encode(), COMMAND_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            reason = f"`{argv[1]}` did not end within {COMMAND_TIMEOUT_S:g} s"
-            raise MachineUnavailableError(machine, reason) from None
-        finally:
-            stop_ssh(process)
-        check_ssh_status(machine, process.returncode, stderr)
-        check_relay_refusal(machine, output)
-        stderr.seek(0)
-        warn(escape_control_chars(stderr.read().decode("utf-8", "replace")))
-    if prints_output:
-        sys.stdout.write(escape_control_chars(output.decode("utf-8", "replace")))
-        sys.stdout.flush()
-    return process.returncode
+    process = start_ssh(machine, environment, subprocess.PIPE, subprocess.PIPE)
+    try:
+        output, stderr = process.communicate(request + input_text.encode(), COMMAND_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        reason = f"`{argv[1]}` did not end within {COMMAND_TIMEOUT_S:g} s"
+        raise MachineUnavailableError(machine, reason) from None
+    finally:
+        stop_ssh(process)
+    stderr_text = stderr.decode("utf-8", "replace")
+    check_ssh_status(machine, process.returncode, stderr_text)
+    check_relay_refusal(machine, output)
+    warn(escape_control_chars(stderr_text))
+    text = escape_control_chars(output.decode("utf-8", "replace"))
+    return RemoteOutput(text, process.returncode)
 
 
 def check_relay_refusal(machine: Machine, output: bytes) -> None:
-    """Raise MachineUnavailableError if the first line of the output is the refusal of a relay."""
+    """Raise FrontendError if the first line of the output is the refusal of a relay."""
     first_line = output.partition(b"\n")[0]
     if not first_line.startswith(REFUSAL_PREFIX):
         return
     with suppress(FrameError):
-        raise MachineUnavailableError(machine, get_text(parse_frame(first_line), "reason"))
+        reason = get_text(parse_frame(first_line), "reason")
+        raise FrontendError(
+            f"the machine {machine.name} refused the command: {escape_control_chars(reason)}",
+            hint="`shim doctor` shows whether the machine has another version of the shim",
+        )

@@ -13,7 +13,6 @@ from shim.bridge.registry import SessionRecord, find_session, list_sessions
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.reading.values import canonicalize_uuid, get_text, split_machine
-from shim.io.stderr import warn
 
 if TYPE_CHECKING:
     from shim.state.machines import Machine
@@ -104,22 +103,20 @@ def _load_machines() -> "Mapping[str, Machine]":
     return load_machines(os.environ)
 
 
-def _list_remote_sessions(machines: "Sequence[Machine]") -> list[SessionRecord]:
+def _list_remote_sessions(machines: "Sequence[Machine]") -> Sequence[SessionRecord]:
     """Return the sessions of machines. Raise MachineUnavailableError if the only machine does not
     answer.
     """
-    from shim.bridge.remote import iterate_machine_listings
-    from shim.bridge.ssh import MachineUnavailableError
+    from shim.bridge.remote import list_all_sessions, list_other_machines
 
-    sessions = list[SessionRecord]()
-    for listing in iterate_machine_listings(machines, os.environ, includes_ended=True):
-        if listing.away_since_ms is None:
-            sessions += listing.sessions
-        elif len(machines) == 1:
-            raise MachineUnavailableError(listing.machine, listing.problem)
-        else:
-            warn(f"the machine {listing.machine.name} does not answer: {listing.problem}\n")
-    return sessions
+    if len(machines) == 1:
+        return list_all_sessions(machines[0], os.environ)
+    return [
+        session
+        for listing in list_other_machines(machines, os.environ, includes_ended=True)
+        if not listing.problem
+        for session in listing.sessions
+    ]
 
 
 def _match_id_or_name(

@@ -9,13 +9,14 @@ import os
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from threading import Lock, Thread
 from typing import IO
 
 from shim.core.errors import SystemResourceError
 from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.state.config import get_home_dir, get_state_dir
 from shim.state.files import ensure_private_dir, is_private_dir, replace_file, write_all
 from shim.state.machines import Machine
@@ -26,10 +27,10 @@ CONNECT_TIMEOUT_S = 5  # a machine that needs longer counts as unavailable
 ALIVE_INTERVAL_S = 5
 ALIVE_COUNT = 2
 PERSIST_S = 60  # how long an unused connection stays open
-EXIT_TIMEOUT_S = 2.0  # for `ssh` to exit after SIGTERM
+EXIT_TIMEOUT_S = 2.0  # for `ssh` to exit after SIGTERM, or after its connection has ended
+CHUNK_BYTES = 4 * 1024  # of stderr, which has few lines
 CONFIG_FILE = "ssh_config"
 # The settings of the user and of the system come first, because the first value of an option counts.
-# Without a terminal `ssh` cannot ask for a password.
 CONFIG_TEXT = """\
 Include {user_config}
 Include /etc/ssh/ssh_config
@@ -70,21 +71,45 @@ class MachineUnavailableError(SystemResourceError):
         self.reason = escape_control_chars(reason)
 
 
+class StderrReader:
+    """Reads the stderr of an `ssh` process in a thread, and keeps its beginning and its end.
+    `copy_chunk` gets every chunk.
+    """
+
+    def __init__(
+        self, stderr: IO[bytes], copy_chunk: Callable[[bytes], None] = lambda chunk: None
+    ) -> None:
+        self._stderr = stderr
+        self._copy_chunk = copy_chunk
+        self._buffer = HeadTailBuffer()
+        self._thread = Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def read_to_end(self) -> str:
+        """Wait up to EXIT_TIMEOUT_S for the end of stderr. Return the text that was kept."""
+        self._thread.join(EXIT_TIMEOUT_S)
+        return self._buffer.to_text()
+
+    def _read(self) -> None:
+        with self._stderr:
+            while chunk := os.read(self._stderr.fileno(), CHUNK_BYTES):
+                self._buffer.add(chunk)
+                self._copy_chunk(chunk)
+
+
 class RelaySocket(socket.socket):
     """A socket that is connected to a relay on another machine. `close` ends its `ssh` process
     without waiting for it.
     """
 
-    def __init__(
-        self, descriptor: int, process: "subprocess.Popen[bytes]", stderr: IO[bytes]
-    ) -> None:
+    def __init__(self, descriptor: int, process: "subprocess.Popen[bytes]") -> None:
         super().__init__(fileno=descriptor)
+        assert process.stderr is not None
         self._process = process
-        self._stderr = stderr
+        self._stderr = StderrReader(process.stderr)
 
     def close(self) -> None:
         super().close()
-        self._stderr.close()
         if self._process.poll() is None:
             self._process.terminate()
             Thread(target=stop_ssh, args=(self._process,), daemon=True).start()
@@ -93,7 +118,7 @@ class RelaySocket(socket.socket):
         """Return why the connection ended, as `ssh` or the remote shell reports it, or ""."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(EXIT_TIMEOUT_S)
-        return describe_ssh_failure(self._process.returncode, self._stderr)
+        return describe_ssh_failure(self._process.returncode, self._stderr.read_to_end())
 
 
 def open_relay(machine: Machine, environment: Mapping[str, str]) -> RelaySocket:
@@ -101,34 +126,28 @@ def open_relay(machine: Machine, environment: Mapping[str, str]) -> RelaySocket:
     stdout. Raise MachineUnavailableError if `ssh` cannot be started.
     """
     local_end, ssh_end = socket.socketpair()
-    stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the socket
     try:
-        process = start_ssh(machine, environment, ssh_end.fileno(), ssh_end.fileno(), stderr)
+        process = start_ssh(machine, environment, ssh_end.fileno(), ssh_end.fileno())
     except BaseException:
         local_end.close()
-        stderr.close()
         raise
     finally:
         ssh_end.close()
-    return RelaySocket(local_end.detach(), process, stderr)
+    return RelaySocket(local_end.detach(), process)
 
 
 def start_ssh(
-    machine: Machine,
-    environment: Mapping[str, str],
-    stdin: int,
-    stdout: int | None,
-    stderr: IO[bytes],
+    machine: Machine, environment: Mapping[str, str], stdin: int, stdout: int
 ) -> "subprocess.Popen[bytes]":
-    """Start `ssh` with the relay as its command. Ctrl-C in the terminal does not reach `ssh`. Raise
-    MachineUnavailableError if `ssh` cannot be started.
+    """Start `ssh` with the relay as its command, and a pipe as its stderr. Ctrl-C in the terminal
+    does not reach `ssh`. Raise MachineUnavailableError if `ssh` cannot be started.
     """
     try:
         return subprocess.Popen(
             build_ssh_argv(machine, environment),
             stdin=stdin,
             stdout=stdout,
-            stderr=stderr,
+            stderr=subprocess.PIPE,
             env=dict(environment),
             start_new_session=True,
         )
@@ -148,16 +167,15 @@ def stop_ssh(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def check_ssh_status(machine: Machine, status: int, stderr: IO[bytes]) -> None:
+def check_ssh_status(machine: Machine, status: int, stderr: str) -> None:
     """Raise MachineUnavailableError if `ssh` has failed, or if the shim was not found."""
     if status in UNAVAILABLE_STATUSES:
         raise MachineUnavailableError(machine, describe_ssh_failure(status, stderr))
 
 
-def describe_ssh_failure(status: int | None, stderr: IO[bytes]) -> str:
+def describe_ssh_failure(status: int | None, stderr: str) -> str:
     """Return why an `ssh` command failed, as text for an error message, or "" if unknown."""
-    stderr.seek(0)
-    lines = stderr.read().decode("utf-8", "replace").strip().splitlines()
+    lines = stderr.strip().splitlines()
     text = ""
     if lines:
         text = escape_control_chars(lines[-1].strip())[:MAX_STDERR_CHARS]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, format_spelling_suggestion
+from shim.io.stderr import warn
 from shim.state.config import (
     create_invalid_value_error,
     get_shim_settings_path,
@@ -50,6 +51,21 @@ def find_machine(name: str, machines: Mapping[str, Machine]) -> Machine:
         f"there is no machine {name[:MAX_NAME_CHARS]!r}{format_spelling_suggestion(name, machines)}",
         hint='name it in the table [machines] of config.toml, for example build = "ssh:build01"',
     )
+
+
+def select_machines(machine_name: str | None, environment: Mapping[str, str]) -> list[Machine]:
+    """Return the machine with a name, or all other machines if `machine_name` is None. If the
+    settings have an error, print it, because the sessions of this machine can still be listed.
+
+    Raise FrontendError for an unknown name.
+    """
+    if machine_name is not None:
+        return [find_machine(machine_name, load_machines(environment))]
+    try:
+        return list(load_machines(environment).values())
+    except FrontendError as error:
+        warn(f"other machines are not listed: {error}\n")
+        return []
 
 
 def parse_machines(path: str, table: Mapping[str, Any]) -> Mapping[str, Machine]:

@@ -12,6 +12,7 @@ from session_hosts import PATIENCE
 
 from shim import __version__
 from shim.bridge import remote
+from shim.bridge.ended_session import open_ended_log
 from shim.bridge.machines import relay as relay_module
 from shim.bridge.ssh import MachineUnavailableError
 from shim.core.bridge.frames import PROTOCOL_VERSION, encode_frame
@@ -21,6 +22,7 @@ from shim.core.bridge.relay import (
     encode_connect_request,
     encode_sessions_request,
 )
+from shim.core.errors import FrontendError
 from shim.state.machines import Machine
 
 UUID = "0123abcd-0000-4000-8000-000000000001"
@@ -134,8 +136,7 @@ def test_file_argument_becomes_the_path_of_a_private_file(tmp_path):
     assert os.stat(first).st_mode & 0o777 == 0o600
 
 
-def test_output_of_another_machine_cannot_control_the_terminal(monkeypatch, tmp_path):
-    monkeypatch.setattr(remote, "load_last_listing", lambda *_: None)
+def test_text_of_another_machine_cannot_control_the_terminal():
     fields = {"session": UUID, "state": "\x1b]52;c;", "cwd": "a\0b", "alive": True}
     (record,) = remote._parse_sessions(Machine("build", "x"), [fields])
     assert "\x1b" not in record.metadata["state"]
@@ -144,11 +145,30 @@ def test_output_of_another_machine_cannot_control_the_terminal(monkeypatch, tmp_
 
 
 def test_refusal_of_a_relay_is_an_error_and_not_output():
-    with pytest.raises(MachineUnavailableError, match="does not know"):
+    with pytest.raises(FrontendError, match="refused the command: does not know"):
         remote.check_relay_refusal(
             Machine("build", "x"), encode_frame("bye", reason="does not know 'x'")
         )
     remote.check_relay_refusal(Machine("build", "x"), b'{"kind":"line"}\nstopped\n')
+
+
+def test_repeated_message_with_an_id_resumes_a_session_and_is_sent_once(hosts):
+    session = hosts.start_session("hi")
+    hosts.wait_until(session, lambda now: now.metadata["state"] == "done")
+    say = ("bridge", "say", session.session_id, "--id", UUID, "--", "and now the tests")
+    for _ in range(2):
+        hosts.stop_hosts()
+        with start_relay(hosts, encode_command_request(say, "", {})) as relay:
+            assert relay.stdout.readline() == f"restarted {session.short_id}\n".encode()
+        assert relay.returncode == 0
+        hosts.wait_until(session, lambda now: now.metadata["status"] == "idle")
+    log = open_ended_log(hosts.load_session(session))
+    assert [line.count(UUID.encode()) for line in read_user_lines(log)] == [1]
+
+
+def read_user_lines(log):
+    lines = [entry.line for entry in log.read(0, 1000)]
+    return [line for line in lines if b"and now the tests" in line]
 
 
 def test_relay_refuses_unknown_requests_and_sessions(hosts):

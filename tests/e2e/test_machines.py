@@ -219,6 +219,11 @@ def test_session_of_another_machine_is_attached_and_resumed(
         result = json.loads(resumed.stdout)
         assert (result["subtype"], result["session_id"]) == ("success", done["sessionId"])
     assert run_shim(here, "claude", "-p", "--resume", "build:dead0000", "x").returncode == 1
+    run_shim(here, "claude", "stop", session_id)
+    watched = run_shim(here, "bridge", "watch", f"build:{session_id}")
+    assert (watched.returncode, watched.stderr) == (0, "")
+    assert "the three tests pass" in watched.stdout
+    assert f"Session build:{session_id} has exited" in watched.stdout
 
 
 def test_sessions_of_this_machine_are_printed_before_a_silent_machine_answers(

@@ -25,6 +25,7 @@ from shim.core.adapter.adapter import Adapter
 from shim.core.bridge.frames import DRIVE, WATCH, LogCursor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
+from shim.core.reading.values import none_if_empty, shorten_session_id, split_machine
 from shim.process.find_program import find_program, resolve_command_prefix
 from shim.process.spawn_error import create_spawn_error
 from shim.state import own_profiles
@@ -123,12 +124,12 @@ class LocalBackgroundSessionManager:
     def list_sessions(self) -> list[dict[str, Any]]:
         launch.reap_exited_hosts()
         return [
-            _build_session_fields(session) for session in registry.list_sessions(self._environment)
+            build_session_fields(session) for session in registry.list_sessions(self._environment)
         ]
 
     def find_sessions(self, id_prefix: str) -> list[dict[str, Any]]:
         return [
-            _build_session_fields(session)
+            build_session_fields(session)
             for session in registry.list_sessions_by_id_prefix(id_prefix, self._environment)
         ]
 
@@ -227,21 +228,15 @@ class LocalBackgroundSessionManager:
         if not session.is_running:
             yield await anyio.to_thread.run_sync(_EndedFeed, session, after)
             return
-        role = WATCH
-        if as_controller:
-            role = DRIVE
-        client = WATCHER_NAME
-        if as_controller:
-            client = CONTROLLER_NAME
-        hello = {
-            "client": client,
-            "replay": replay,
-            "partial": partial,
-        }
-        async with await connect_to_session(
-            session.session_id, self._environment, role=role, after=after, **hello
-        ) as connection:
-            yield RunningFeed(connection)
+        async with connect_to_host(
+            session.session_id,
+            self._environment,
+            as_controller=as_controller,
+            after=after,
+            replay=replay,
+            partial=partial,
+        ) as frames:
+            yield frames
 
     def _load_session(self, session_id: str) -> SessionRecord:
         session = registry.find_session_trusting_metadata(session_id, self._environment)
@@ -250,7 +245,28 @@ class LocalBackgroundSessionManager:
         return session
 
 
-class RunningFeed:
+@asynccontextmanager
+async def connect_to_host(
+    session_id: str,
+    environment: Mapping[str, str],
+    *,
+    as_controller: bool,
+    after: LogCursor | None,
+    replay: bool,
+    partial: bool,
+) -> AsyncIterator[SessionFrameStream]:
+    """Connect the gateway to the host of a running session, on this machine or on another one."""
+    role, client = WATCH, WATCHER_NAME
+    if as_controller:
+        role, client = DRIVE, CONTROLLER_NAME
+    hello = {"client": client, "replay": replay, "partial": partial}
+    async with await connect_to_session(
+        session_id, environment, role=role, after=after, **hello
+    ) as connection:
+        yield _RunningFeed(connection)
+
+
+class _RunningFeed:
     """A connection to a running host."""
 
     def __init__(self, connection: HostConnection) -> None:
@@ -286,10 +302,13 @@ class _EndedFeed:
         raise FrontendError("the session has ended")
 
 
-def _build_session_fields(session: SessionRecord) -> dict[str, Any]:
+def build_session_fields(session: SessionRecord) -> dict[str, Any]:
+    """Build the fields of a session for the page. `machine` is None for this machine."""
+    machine, uuid = split_machine(session.session_id)
     return {
         **session.metadata,
-        "id": session.short_id,
-        "session": session.session_id,
+        "id": shorten_session_id(uuid),
+        "session": uuid,
         "alive": session.is_running,
+        "machine": none_if_empty(machine),
     }

@@ -12,13 +12,12 @@ from typing import Any
 
 import anyio.to_thread
 
-from shim.bridge.client import connect_to_session, connect_to_session_blocking
+from shim.bridge.client import connect_to_session_blocking
 from shim.bridge.gateway.hosts import (
-    CONTROLLER_NAME,
-    WATCHER_NAME,
     LocalBackgroundSessionManager,
-    RunningFeed,
     SessionFrameStream,
+    build_session_fields,
+    connect_to_host,
 )
 from shim.bridge.remote import (
     MachineListing,
@@ -26,7 +25,7 @@ from shim.bridge.remote import (
     load_last_listing,
     run_session_command,
 )
-from shim.core.bridge.frames import DRIVE, WATCH, LogCursor
+from shim.core.bridge.frames import WATCH, LogCursor
 from shim.core.errors import FrontendError
 from shim.core.reading.values import shorten_session_id, split_machine
 from shim.state.machines import Machine
@@ -34,6 +33,7 @@ from shim.state.machines import Machine
 REFRESH_INTERVAL_S = 2.0  # between two requests while a page shows the list
 # An unavailable machine is asked less often, because each request starts `ssh`.
 AWAY_INTERVAL_S = 15.0
+NO_ANSWER_YET = "no answer yet"
 IDLE_TIMEOUT_S = 60.0  # the relay ends after no page has shown the list for this long
 
 
@@ -43,7 +43,7 @@ class MachineWatcher:
     def __init__(self, machine: Machine, environment: Mapping[str, str]) -> None:
         self._machine = machine
         self._environment = environment
-        self._listing = load_last_listing(machine, environment)
+        self._listing = load_last_listing(machine, environment, NO_ANSWER_YET)
         self._lock = Lock()
         self.refresh_requested = Event()  # set if a session has changed
         self._requested_until = 0.0
@@ -70,7 +70,7 @@ class MachineWatcher:
                     if not self._has_recent_viewer():
                         return
                     interval_s = REFRESH_INTERVAL_S
-                    if listing.away_since_ms is not None:
+                    if listing.problem:
                         interval_s = AWAY_INTERVAL_S
                     self.refresh_requested.wait(interval_s)
                     self.refresh_requested.clear()
@@ -122,14 +122,10 @@ class AllMachinesSessionManager(LocalBackgroundSessionManager):
         if not remote_id:
             return super().respawn_session(session_id, prompt, prompt_id)
         args = ["--id", prompt_id] if prompt_id else []
-        status = run_session_command(
-            remote_id,
-            ("bridge", "say"),
-            self._environment,
-            [*args, "--", prompt],
-            prints_output=False,
+        output = run_session_command(
+            remote_id, ("bridge", "say"), self._environment, [*args, "--", prompt]
         )
-        if status:
+        if output.status:
             raise FrontendError(f"the session {shorten_session_id(remote_id)} was not resumed")
         return True
 
@@ -173,19 +169,15 @@ class AllMachinesSessionManager(LocalBackgroundSessionManager):
             ) as frames:
                 yield frames
             return
-        role, client = WATCH, WATCHER_NAME
-        if as_controller:
-            role, client = DRIVE, CONTROLLER_NAME
-        async with await connect_to_session(
+        async with connect_to_host(
             remote_id,
             self._environment,
-            role=role,
+            as_controller=as_controller,
             after=after,
-            client=client,
             replay=replay,
             partial=partial,
-        ) as connection:
-            yield RunningFeed(connection)
+        ) as frames:
+            yield frames
         self._watchers[split_machine(remote_id)[0]].refresh_requested.set()
 
     def _find_remote_id(self, session_id: str) -> str:
@@ -201,18 +193,7 @@ class AllMachinesSessionManager(LocalBackgroundSessionManager):
         sessions = list[dict[str, Any]]()
         for watcher in self._watchers.values():
             listing = watcher.get_listing()
-            for record in listing.sessions:
-                machine, uuid = split_machine(record.session_id)
-                sessions.append(
-                    {
-                        **record.metadata,
-                        "id": shorten_session_id(uuid),
-                        "session": uuid,
-                        "alive": record.is_running,
-                        "machine": machine,
-                        "away": record.metadata.get("away"),
-                    }
-                )
+            sessions += [build_session_fields(record) for record in listing.sessions]
         return sessions
 
 

@@ -6,7 +6,6 @@ session as it does for a frontend on its own machine, with that machine's settin
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from threading import Thread
@@ -15,13 +14,21 @@ from typing import IO
 from shim.bridge.registry import SessionRecord, find_session
 from shim.bridge.remote import check_relay_refusal, get_machine, iterate_machine_listings
 from shim.bridge.session_lookup import resolve_session_id
-from shim.bridge.ssh import EXIT_TIMEOUT_S, check_ssh_status, start_ssh, stop_ssh
+from shim.bridge.ssh import (
+    EXIT_TIMEOUT_S,
+    StderrReader,
+    check_ssh_status,
+    start_ssh,
+    stop_ssh,
+)
 from shim.core.bridge.relay import FileArgument, encode_command_request
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import FRONTEND_FIELDS, build_conversation_args
 from shim.core.claude.argv.paths import is_json
 from shim.core.errors import FrontendError
+from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.lines import LineSplitter
 from shim.core.reading.values import canonicalize_uuid, split_machine
 from shim.io.prompt import load_system_prompt_files
 from shim.io.stderr import warn
@@ -86,23 +93,24 @@ def run_conversation_on_machine(
     if invocation.prompt:
         args += ["--", invocation.prompt]
     request = encode_command_request(args, str(session.metadata["cwd"]), environment)
-    with tempfile.TemporaryFile() as stderr:
-        process = start_ssh(machine, environment, subprocess.PIPE, subprocess.PIPE, stderr)
-        try:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            write_all(process.stdin.fileno(), request)
-            Thread(target=_copy_stdin, args=(process.stdin,), daemon=True).start()
-            rest = _copy_lines(machine, process.stdout)
-            process.wait(EXIT_TIMEOUT_S)
-        except BrokenPipeError:
-            return DISCONNECTED_STATUS
-        finally:
-            stop_ssh(process)
-        check_ssh_status(machine, process.returncode, stderr)
-        write_all(1, rest)
-        stderr.seek(0)
-        warn(escape_control_chars(stderr.read().decode("utf-8", "replace")))
+    process = start_ssh(machine, environment, subprocess.PIPE, subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    stderr = StderrReader(process.stderr, _print_stderr)
+    lines = LineSplitter(MAX_LINE_BYTES)
+    try:
+        write_all(process.stdin.fileno(), request)
+        Thread(target=_copy_stdin, args=(process.stdin,), daemon=True).start()
+        _copy_lines(machine, process.stdout, lines)
+        process.wait(EXIT_TIMEOUT_S)
+    except BrokenPipeError:
+        return DISCONNECTED_STATUS
+    finally:
+        stop_ssh(process)
+    check_ssh_status(machine, process.returncode, stderr.read_to_end())
+    # A lost connection may end in the middle of a line, but this command has ended normally.
+    write_all(1, b"".join(lines.close()))
     return process.returncode
 
 
@@ -168,16 +176,16 @@ def _copy_stdin(stdin: IO[bytes]) -> None:
         stdin.close()
 
 
-def _copy_lines(machine: Machine, stdout: IO[bytes]) -> bytes:
-    """Write complete lines to stdout. Return the rest, because a lost connection may end in the
-    middle of a line. Raise MachineUnavailableError if the relay refuses the command.
-    """
-    rest = b""
+def _copy_lines(machine: Machine, stdout: IO[bytes], lines: LineSplitter) -> None:
+    """Write complete lines to stdout. Raise FrontendError if the relay refuses the command."""
     is_first = True
     while chunk := os.read(stdout.fileno(), CHUNK_BYTES):
         if is_first:
             check_relay_refusal(machine, chunk)
             is_first = False
-        lines, newline, rest = (rest + chunk).rpartition(b"\n")
-        write_all(1, lines + newline)
-    return rest
+        for line in lines.feed(chunk):
+            write_all(1, line + b"\n")
+
+
+def _print_stderr(chunk: bytes) -> None:
+    warn(escape_control_chars(chunk.decode("utf-8", "replace")))

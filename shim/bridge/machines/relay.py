@@ -123,15 +123,13 @@ def _send_ended_session(session: SessionRecord) -> int:
     hello = parse_hello(parse_frame(_read_line() or b""))
     log = open_ended_log(session)
     for frame in iterate_ended_session_frames(session, log, hello.cursor):
-        if frame["kind"] == "line" and not hello.wants_history:
-            continue
-        if frame["kind"] == "line":
+        if frame["kind"] != "line":
+            write_all(1, encode_frame(**frame))
+        elif hello.wants_history:
             line = encode_line_frame(
                 frame["number"], frame["generation"], frame["at"], frame["raw"]
             )
             write_all(1, line)
-        else:
-            write_all(1, encode_frame(**frame))
     return 0
 
 

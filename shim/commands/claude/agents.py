@@ -1,7 +1,8 @@
 """Implements `claude agents`, which lists background sessions for programs (`--json`) and for
 people (B15 to B18).
 
-Programs run this command repeatedly, so this module imports little and starts nothing.
+Programs run this command repeatedly, so this module imports little. It starts `ssh` only if the
+settings file names other machines.
 """
 
 import os
@@ -12,7 +13,6 @@ import orjson
 
 from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
-from shim.bridge.remote import list_other_machines, select_machines
 from shim.commands.claude.command_output import (
     CommandOutput,
     build_disabled_command_error,
@@ -21,6 +21,7 @@ from shim.commands.claude.command_output import (
 )
 from shim.core.errors import ShimError
 from shim.core.reading.values import shorten_session_id, split_machine
+from shim.state.machines import select_machines
 
 NO_TERMINAL_TEXT = (
     "'claude agents' requires an interactive terminal (output is piped or redirected) — use 'claude agents --json' "
@@ -96,6 +97,10 @@ def _print_session_lists(options: Mapping[str, str], writer: "SessionListWriter"
     if machine_name is None:
         sessions = _select_sessions(registry.list_sessions(os.environ), options)
         print_command_output(CommandOutput(writer.format_sessions(sessions)))
+    if not machines:
+        return CommandOutput(writer.format_end())
+    from shim.bridge.remote import list_other_machines
+
     for listing in list_other_machines(machines, os.environ, includes_ended="--all" in options):
         sessions = _select_sessions(listing.sessions, options)
         print_command_output(CommandOutput(writer.format_sessions(sessions)))

@@ -86,7 +86,7 @@ def start_background_session(invocation: Invocation, installed_options: Mapping[
         invocation = invocation._replace(session_id=None)
     try:
         if invocation.machine is not None:
-            return _start_on_machine(invocation)
+            return print_command_output(_start_on_machine(invocation))
         return print_command_output(_start(invocation, installed_options))
     except ShimError as error:
         return print_command_output(build_error_output(format_error(error)))
@@ -119,10 +119,8 @@ def _start(invocation: Invocation, installed_options: Mapping[str, str]) -> Comm
     return CommandOutput(_format_start_message(record.short_id, name, is_idle=not prompt))
 
 
-def _start_on_machine(invocation: Invocation) -> int:
-    """Start the session on another machine, with that machine's environment, vendors and settings.
-    Return the exit status.
-    """
+def _start_on_machine(invocation: Invocation) -> CommandOutput:
+    """Start the session on another machine, with that machine's environment, vendors and settings."""
     from shim.bridge.machines.frontend import build_background_args
     from shim.bridge.remote import run_command_on_machine
     from shim.state.machines import find_machine, load_machines
@@ -135,9 +133,10 @@ def _start_on_machine(invocation: Invocation) -> int:
     machine = find_machine(invocation.machine or "", load_machines(os.environ))
     args = ["claude", "--bg", *build_background_args(invocation)]
     prompt = read_background_prompt(invocation, 0, MAX_LINE_BYTES)
-    return run_command_on_machine(
+    output = run_command_on_machine(
         machine, args, os.environ, cwd=invocation.cwd or "", input_text=prompt
     )
+    return CommandOutput(*output, is_requested=True)
 
 
 def _resolve_origin(invocation: Invocation) -> BackgroundSessionStartOptions:

@@ -72,7 +72,7 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
         text, status = explain(invocation, installed_options)
         return print_command_output(CommandOutput(text)) or status
     if invocation.resume and config.has_machines(invocation, os.environ):
-        remote_status = _run_on_machine(invocation, installed_options, argv)
+        remote_status = _resume_on_machine(invocation, installed_options, argv)
         if remote_status is not None:
             return remote_status
     if not (invocation.prompt or invocation.print_mode) and os.isatty(0):
@@ -94,7 +94,7 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
     )
 
 
-def _run_on_machine(
+def _resume_on_machine(
     invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
 ) -> int | None:
     """Resume a session on another machine. Return the exit status, or None if the session is not on

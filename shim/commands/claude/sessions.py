@@ -51,7 +51,7 @@ def dispatch_session_command(name: str, args: Sequence[str]) -> CommandOutput:
 def _answer_logs(args: Sequence[str]) -> CommandOutput:
     session = resolve_session_reference(args[0], is_only_arg=len(args) == 1)
     if session.machine:
-        return _run_on_machine(session, "logs")
+        return _run_claude_command_on_machine(session, "logs")
     from shim.commands.sessions.logs import format_recent_session_output
 
     return CommandOutput(format_recent_session_output(session))
@@ -67,7 +67,7 @@ def _answer_attach(args: Sequence[str]) -> CommandOutput:
 def _answer_stop(args: Sequence[str]) -> CommandOutput:
     session = resolve_session_id(args[0], NO_MATCH_WITH_HINT)
     if session.machine:
-        return _run_on_machine(session, "stop")
+        return _run_claude_command_on_machine(session, "stop")
     if end([session], os.environ):
         return _build_survivor_refusal(session)
     if lost_text := describe_unanswered_messages(session, os.environ):
@@ -78,7 +78,7 @@ def _answer_stop(args: Sequence[str]) -> CommandOutput:
 def _answer_remove(args: Sequence[str]) -> CommandOutput:
     session = resolve_session_id(args[0])
     if session.machine:
-        return _run_on_machine(session, "rm")
+        return _run_claude_command_on_machine(session, "rm")
     if end([session], os.environ):
         return _build_survivor_refusal(session)
     if not registry.remove_session(session):
@@ -93,7 +93,7 @@ def _answer_respawn(args: Sequence[str]) -> CommandOutput:
     if args[0] != ALL_FLAG:
         session = resolve_session_id(args[0], sessions=sessions)
         if session.machine:
-            return _run_on_machine(session, "respawn")
+            return _run_claude_command_on_machine(session, "respawn")
         if end([session], os.environ):
             return _build_survivor_refusal(session)
         return _restart_session(session)
@@ -115,11 +115,13 @@ def _answer_respawn(args: Sequence[str]) -> CommandOutput:
     return CommandOutput("".join(restarted_lines), int(len(restarted_lines) < len(running)))
 
 
-def _run_on_machine(session: SessionRecord, name: str) -> CommandOutput:
-    """Run `claude NAME` for a session of another machine. That machine prints the output."""
+def _run_claude_command_on_machine(session: SessionRecord, name: str) -> CommandOutput:
+    """Run `claude NAME` on the machine of a session, and return its output."""
     from shim.bridge.remote import run_session_command
 
-    return CommandOutput("", run_session_command(session.session_id, ("claude", name), os.environ))
+    return CommandOutput(
+        *run_session_command(session.session_id, ("claude", name), os.environ), is_requested=True
+    )
 
 
 def _restart_session(session: SessionRecord) -> CommandOutput:

@@ -214,7 +214,7 @@ def check_other_machines(
     findings = []
     for listing in iterate_machine_listings(machines, environment, includes_ended=False):
         name = listing.machine.name
-        if listing.away_since_ms is not None:
+        if listing.problem:
             hint = f"try `ssh {listing.machine.destination} {listing.machine.program} --version`"
             finding = DiagnosisFinding(
                 WARNING, f"the machine {name} does not answer: {listing.problem}", hint

@@ -21,7 +21,7 @@ from shim.bridge.client import (
 from shim.bridge.decisions import build_decision_body
 from shim.bridge.launch import SessionRunningError, respawn_session
 from shim.bridge.registry import SessionRecord
-from shim.bridge.remote import list_other_machines, run_session_command, select_machines
+from shim.bridge.remote import list_other_machines, run_session_command
 from shim.bridge.session_lookup import resolve_session_reference
 from shim.bridge.stop import describe_unanswered_messages, stop_hosts
 from shim.commands.completion.values import complete_background_session, create_completer
@@ -37,6 +37,7 @@ from shim.core.reading.values import (
     split_machine,
 )
 from shim.io.ids import create_uuid
+from shim.state.machines import select_machines
 from shim.story.terminal.console import JsonOption, print_json, print_line
 
 # The time in which a host must report its open prompts, so that a suspended host cannot block the
@@ -130,7 +131,7 @@ def send_message_to_session(
             options.append("--take")
         if message_id:
             options += ["--id", message_id]
-        _run_on_machine(record, "say", [*options, "--", text])
+        _run_bridge_command_on_machine(record, "say", [*options, "--", text])
     if not record.is_running:
         # If another client has restarted the host meanwhile, the message is sent to that host.
         with suppress(SessionRunningError):
@@ -213,7 +214,7 @@ def answer_permission_prompt(
         for name, value in (("--message", message), ("--input", given)):
             if value:
                 options += [name, value]
-        _run_on_machine(record, "answer", [*options, "--", *words])
+        _run_bridge_command_on_machine(record, "answer", [*options, "--", *words])
     if not record.is_running:
         raise FrontendError(
             f"session {record.short_id} has ended and has no open prompt",
@@ -278,13 +279,14 @@ def stop_sessions(
             )
         }.values()
     )
-    has_failed = False
+    _stop_local_sessions([record for record in selected if not record.machine])
+    failed_count = 0
     for record in selected:
         if record.machine:
-            status = run_session_command(record.session_id, ("bridge", "stop"), os.environ)
-            has_failed = has_failed or status != 0
-    _stop_local_sessions([record for record in selected if not record.machine])
-    if has_failed:
+            output = run_session_command(record.session_id, ("bridge", "stop"), os.environ)
+            typer.echo(output.text, nl=False)
+            failed_count += output.status != 0
+    if failed_count:
         raise typer.Exit(1)
 
 
@@ -304,9 +306,15 @@ def _stop_local_sessions(selected: Sequence[SessionRecord]) -> None:
         )
 
 
-def _run_on_machine(session: SessionRecord, name: str, args: Sequence[str]) -> NoReturn:
-    """Run `shim bridge NAME` on the machine of a session, and exit with its status."""
-    raise typer.Exit(run_session_command(session.session_id, ("bridge", name), os.environ, args))
+def _run_bridge_command_on_machine(
+    session: SessionRecord, name: str, args: Sequence[str]
+) -> NoReturn:
+    """Run `shim bridge NAME` on the machine of a session, print its output, and exit with its
+    status.
+    """
+    output = run_session_command(session.session_id, ("bridge", name), os.environ, args)
+    typer.echo(output.text, nl=False)
+    raise typer.Exit(output.status)
 
 
 def _wait_until_started(session: SessionRecord) -> None:

@@ -11,7 +11,6 @@ import typer
 from shim.bridge.client import HostUnavailableError, connect_to_session_blocking
 from shim.bridge.launch import can_read_session_start_data
 from shim.bridge.registry import SessionRecord
-from shim.bridge.remote import run_session_command
 from shim.bridge.session_lookup import is_session_running, resolve_session_reference
 from shim.commands.completion.values import complete_background_session
 from shim.commands.sessions.logs import list_recording_paths
@@ -71,12 +70,7 @@ def watch_session(
     record = resolve_session_reference(session)
     if as_json:
         _print_frames(record)
-    elif record.machine and not record.is_running:
-        options = [*(("--thinking",) if thinking else ()), *(("--full",) if full else ())]
-        raise typer.Exit(
-            run_session_command(record.session_id, ("bridge", "watch"), os.environ, options)
-        )
-    elif record.is_running:
+    elif record.is_running or record.machine:
         raise typer.Exit(
             watch_session_in_terminal(record, os.environ, thinking=thinking, full=full)
         )

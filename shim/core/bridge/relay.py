@@ -30,7 +30,6 @@ RELAYED_COMMANDS = frozenset(
         ("bridge", "answer"),
         ("bridge", "say"),
         ("bridge", "stop"),
-        ("bridge", "watch"),
         ("claude", "--bg"),
         ("claude", "--resume"),
         ("claude", "logs"),

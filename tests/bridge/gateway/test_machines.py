@@ -11,7 +11,7 @@ from shim.bridge.gateway import machines
 from shim.bridge.gateway.hosts import LocalBackgroundSessionManager
 from shim.bridge.gateway.machines import AllMachinesSessionManager
 from shim.bridge.registry import SessionRecord
-from shim.bridge.remote import MachineListing
+from shim.bridge.remote import MachineListing, RemoteOutput
 from shim.state.machines import Machine
 
 BUILD = Machine("build", "build01")
@@ -77,7 +77,7 @@ def test_list_does_not_wait_for_a_machine(manager):
     Lister.may_answer.set()
     assert wait_for(lambda: list_ids(manager) == [SESSION, THERE])
     (_, remote) = manager.list_sessions()
-    assert (remote["machine"], remote["id"], remote["away"]) == ("build", "77777777", None)
+    assert (remote["machine"], remote["id"], remote.get("away")) == ("build", "77777777", None)
     assert manager.find_sessions("7777") == [remote]
 
 
@@ -92,7 +92,7 @@ def test_session_on_both_machines_is_listed_once(manager, monkeypatch):
 def test_sessions_of_a_machine_that_is_away_have_the_time_of_its_last_answer(manager, monkeypatch):
     record = build_record(THERE)
     record = record._replace(metadata={**record.metadata, "away": 5})
-    away = MachineListing(BUILD, [record], away_since_ms=5, problem="off")
+    away = MachineListing(BUILD, [record], problem="off")
     monkeypatch.setattr(Lister, "listing", away)
     Lister.may_answer.set()
     assert wait_for(lambda: len(manager.list_sessions()) == 2)
@@ -102,10 +102,9 @@ def test_sessions_of_a_machine_that_is_away_have_the_time_of_its_last_answer(man
 def test_ended_session_of_another_machine_is_resumed_there(manager, monkeypatch):
     commands = []
 
-    def run(session_id, command, environment, args, prints_output):
-        assert not prints_output
+    def run(session_id, command, environment, args):
         commands.append((session_id, command, args))
-        return 0
+        return RemoteOutput("restarted\n", 0)
 
     monkeypatch.setattr(machines, "run_session_command", run)
     Lister.may_answer.set()

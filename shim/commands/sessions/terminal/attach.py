@@ -60,12 +60,9 @@ def attach_terminal_to_session(
 def _restart_session(session: SessionRecord, environment: Mapping[str, str]) -> SessionRecord:
     """Restart an ended session on its machine."""
     if session.machine:
-        status = run_session_command(
-            session.session_id, ("claude", "respawn"), environment, prints_output=False
-        )
-        if status:
+        if run_session_command(session.session_id, ("claude", "respawn"), environment).status:
             raise FrontendError(f"the session {session.short_id} was not restarted")
-        return session
+        return session._replace(is_running=True)
     with suppress(SessionRunningError):  # another client has restarted the session
         return respawn_session(session, environment)
     return session
@@ -131,9 +128,9 @@ def _serve_with_reconnects(
     view = loop.view
     input_controller = loop.input_controller
     attempts = 0
-    max_attempts = MAX_RECONNECTS
+    max_attempts, delay_s = MAX_RECONNECTS, RECONNECT_DELAY_S
     if session.machine:
-        max_attempts = MAX_REMOTE_RECONNECTS
+        max_attempts, delay_s = MAX_REMOTE_RECONNECTS, REMOTE_RECONNECT_DELAY_S
     end: EndReason
     while True:
         previous_cursor = view.cursor
@@ -156,20 +153,22 @@ def _serve_with_reconnects(
             attempts = attempts + 1
         else:
             attempts = 0
-        is_running = _is_running(session, environment, is_lost=end == "lost")
+        is_running = _is_host_running(session, environment, end)
         if end != "lost" or attempts >= max_attempts or not is_running:
             return end, is_running
-        time.sleep(RECONNECT_DELAY_S if not session.machine else REMOTE_RECONNECT_DELAY_S)
+        time.sleep(delay_s)
 
 
-def _is_running(session: SessionRecord, environment: Mapping[str, str], *, is_lost: bool) -> bool:
-    """Return whether the session's host is running. After a lost connection to another machine, the
-    host is assumed to be running until the machine answers again.
+def _is_host_running(
+    session: SessionRecord, environment: Mapping[str, str], end: EndReason
+) -> bool:
+    """Return whether the session's host is running after the terminal loop has ended. While another
+    machine does not answer, its host is assumed to be running.
     """
-    if not session.machine:
-        return is_session_running(session.session_id, environment)
+    if session.machine and end != "lost":
+        return end != "bye"  # a host sends `bye` when it exits
     try:
-        return not is_lost or is_session_running(session.session_id, environment)
+        return is_session_running(session.session_id, environment)
     except MachineUnavailableError:
         return True
 
@@ -193,7 +192,8 @@ def _report_end(
         return 0
     if end == "signal":
         return 128 + loop.end_signal
-    if end == "bye" and view.end_reason in NORMAL_END_REASONS:
+    was_over = not session.is_running  # the log of an ended session was shown
+    if end == "bye" and (was_over or view.end_reason in NORMAL_END_REASONS):
         _print_line(EXITED_TEXT.format(id=session.short_id, back=command))
         return 0
     verb_phrase = "resumes"
