@@ -480,8 +480,8 @@ def _add_ssh_failure(
     machine, _ = split_machine(connection.session_id)
     if not machine or not isinstance(error, HostUnavailableError) or error.reason:
         return error
+    from shim.bridge.relay_process import MachineUnavailableError, RelaySocket
     from shim.bridge.remote import get_machine
-    from shim.bridge.ssh import MachineUnavailableError, RelaySocket
 
     relay = connection.host_socket
     if isinstance(relay, RelaySocket) and (reason := relay.explain_end()):

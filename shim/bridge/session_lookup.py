@@ -107,7 +107,8 @@ def _list_remote_sessions(machines: "Sequence[Machine]") -> Sequence[SessionReco
     """Return the sessions of machines. Raise MachineUnavailableError if the only machine does not
     answer.
     """
-    from shim.bridge.remote import list_all_sessions, list_other_machines
+    from shim.bridge.listings import list_other_machines
+    from shim.bridge.remote import list_all_sessions
 
     if len(machines) == 1:
         return list_all_sessions(machines[0], os.environ)

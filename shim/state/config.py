@@ -351,12 +351,21 @@ def get_shim_settings_path(invocation: Invocation, environment: Mapping[str, str
 
 
 def has_machines(invocation: Invocation, environment: Mapping[str, str]) -> bool:
-    """Return whether the settings file may name other machines. The check needs no imports."""
+    """Return whether there may be other machines: in the fleet, or in the settings file. The check
+    needs no imports.
+    """
+    if has_fleet(environment):
+        return True
     path = get_shim_settings_path(invocation, environment)
     try:
         return os.path.isfile(path) and b"machines" in _read_bytes(path)
     except OSError:
         return False  # loading the settings reports the error
+
+
+def has_fleet(environment: Mapping[str, str]) -> bool:
+    """Return whether this user's machine has joined a fleet."""
+    return os.path.isdir(get_fleet_folder(environment))
 
 
 def load_shim_settings(
@@ -603,6 +612,11 @@ def get_state_dir(environment: Mapping[str, str]) -> str:
     if os.path.isabs(configured_path):
         return configured_path
     return os.path.join(get_home_dir(environment), ".local", "state", "shim")
+
+
+def get_fleet_folder(environment: Mapping[str, str]) -> str:
+    """Return the folder of the fleet that this user's machine has joined. It may not exist."""
+    return os.path.join(get_state_dir(environment), "fleet")
 
 
 def _resolve_choice(

@@ -1,22 +1,30 @@
-"""The table `[machines]` of the settings file: other machines of the user, which SSH can reach.
+"""Other machines of the user: those of the settings file, which SSH can reach, and those of the
+fleet.
 
 [machines]
 build = "ssh:build01"                       # a host name, an alias of ~/.ssh/config, or USER@HOST
 lab = "ssh:me@lab.example ~/.local/bin/shim"  # the path of the shim, if it is not on PATH there
+
+The last listing of the fleet is stored, so that commands know its machines without a connection.
 """
 
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import orjson
+
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, format_spelling_suggestion
+from shim.core.reading.values import as_dict, as_list, get_text
 from shim.io.stderr import warn
 from shim.state.config import (
     create_invalid_value_error,
+    get_fleet_folder,
     get_shim_settings_path,
     load_settings_table,
 )
+from shim.state.files import read_state_file
 
 SSH_PREFIX = "ssh:"
 DEFAULT_PROGRAM = "shim"
@@ -24,23 +32,58 @@ DEFAULT_PROGRAM = "shim"
 MAX_NAME_CHARS = 64
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 MAX_MACHINES = 64  # each machine is contacted in its own thread
+# The last listing of the fleet, in the fleet's folder. A listing of 1,000 sessions has about 1 MB.
+FLEET_LISTING_FILE = "listing.json"
+MAX_FLEET_LISTING_BYTES = 16 * 1024 * 1024
 NAME_FORMAT = "1 to 64 letters, digits, dots, hyphens or underscores"
 VALUE_FORMAT = '"ssh:HOST", or "ssh:HOST PATH" with the path of the shim on that machine'
 
 
 class Machine(NamedTuple):
-    """Another machine: its name, the destination for `ssh`, and the program of the shim there."""
+    """Another machine.
+
+    destination  the destination for `ssh`, or "" for a machine of the fleet
+    program      the program of the shim there, for `ssh`
+    """
 
     name: str
-    destination: str
+    destination: str = ""
     program: str = DEFAULT_PROGRAM
+
+    @property
+    def is_in_fleet(self) -> bool:
+        """Whether the machine is reached through the fleet, not with `ssh`."""
+        return not self.destination
 
 
 def load_machines(environment: Mapping[str, str]) -> Mapping[str, Machine]:
-    """Load the machines from the settings file. Raise FrontendError if an entry is not valid."""
+    """Load the machines of the fleet and of the settings file, which takes precedence if both have
+    the same name. Raise FrontendError if an entry of the settings is not valid.
+    """
     path = get_shim_settings_path(Invocation(), environment)
     table = load_settings_table(path, must_exist=False)
-    return parse_machines(path, table.get("machines") or {})
+    fleet = {name: Machine(name) for name in _load_fleet_names(environment)}
+    return {**fleet, **parse_machines(path, table.get("machines") or {})}
+
+
+def _load_fleet_names(environment: Mapping[str, str]) -> list[str]:
+    """Return the names of the machines in the last listing of the fleet."""
+    data = read_state_file(
+        get_fleet_folder(environment), FLEET_LISTING_FILE, MAX_FLEET_LISTING_BYTES
+    )
+    try:
+        listing = as_dict(orjson.loads(data or b"{}"))
+    except orjson.JSONDecodeError:
+        return []
+    names = [get_text(as_dict(fields), "name") for fields in as_list(listing.get("machines"))]
+    return list(filter(NAME_PATTERN.match, names))
+
+
+def build_check_command(machine: Machine) -> str:
+    """Return the command that shows a user why a machine does not answer."""
+    if machine.is_in_fleet:
+        return "shim fleet status"
+    return f"ssh {machine.destination} {machine.program} --version"
 
 
 def find_machine(name: str, machines: Mapping[str, Machine]) -> Machine:
@@ -49,7 +92,8 @@ def find_machine(name: str, machines: Mapping[str, Machine]) -> Machine:
         return machines[name]
     raise FrontendError(
         f"there is no machine {name[:MAX_NAME_CHARS]!r}{format_spelling_suggestion(name, machines)}",
-        hint='name it in the table [machines] of config.toml, for example build = "ssh:build01"',
+        hint='name it in the table [machines] of config.toml, for example build = "ssh:build01", '
+        "or let it join your fleet (`shim help machines`)",
     )
 
 

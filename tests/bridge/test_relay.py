@@ -11,10 +11,10 @@ import pytest
 from session_hosts import PATIENCE
 
 from shim import __version__
-from shim.bridge import remote
+from shim.bridge import listings, remote
 from shim.bridge.ended_session import open_ended_log
 from shim.bridge.machines import relay as relay_module
-from shim.bridge.ssh import MachineUnavailableError
+from shim.bridge.relay_process import MachineUnavailableError
 from shim.core.bridge.frames import PROTOCOL_VERSION, encode_frame
 from shim.core.bridge.relay import (
     FileArgument,
@@ -138,7 +138,7 @@ def test_file_argument_becomes_the_path_of_a_private_file(tmp_path):
 
 def test_text_of_another_machine_cannot_control_the_terminal():
     fields = {"session": UUID, "state": "\x1b]52;c;", "cwd": "a\0b", "alive": True}
-    (record,) = remote._parse_sessions(Machine("build", "x"), [fields])
+    (record,) = listings._parse_sessions(Machine("build", "x"), [fields])
     assert "\x1b" not in record.metadata["state"]
     assert "\0" not in record.metadata["cwd"]
     assert "\x1b" not in str(MachineUnavailableError(Machine("build", "x"), "\x1b[2J"))

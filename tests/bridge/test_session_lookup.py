@@ -5,8 +5,8 @@ import os
 import pytest
 
 from shim.bridge import registry, remote
+from shim.bridge.listings import MachineListing
 from shim.bridge.registry import SessionRecord
-from shim.bridge.remote import MachineListing
 from shim.bridge.session_lookup import (
     NO_MATCH_WITH_HINT,
     resolve_session_id,

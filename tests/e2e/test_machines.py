@@ -24,7 +24,7 @@ from terminal import on_terminal
 from vendor_setups import QWEN
 
 from shim.bridge.client import HostUnavailableError, connect_to_session_blocking
-from shim.bridge.ssh import MachineUnavailableError
+from shim.bridge.relay_process import MachineUnavailableError
 from shim.core.bridge.frames import WATCH, LogCursor
 from shim.process.install import install_drop_in_script
 

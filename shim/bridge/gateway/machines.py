@@ -1,12 +1,13 @@
 """Manages the sessions of other machines for the web page, together with those of this machine.
 
-A thread requests the sessions of a machine, but only while a page shows the list. The page gets the
-machine's last answer immediately, so a slow or unavailable machine does not delay the page.
+A thread requests the sessions of a machine, or of the fleet, but only while a page shows the list.
+The page gets the last answer immediately, so a slow or unavailable machine does not delay the page.
 """
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from threading import Event, Lock, Thread
 from typing import Any
 
@@ -19,15 +20,17 @@ from shim.bridge.gateway.hosts import (
     build_session_fields,
     connect_to_host,
 )
-from shim.bridge.remote import (
+from shim.bridge.listings import (
+    FleetSessionLister,
     MachineListing,
     SessionLister,
-    load_last_listing,
-    run_session_command,
+    SshSessionLister,
 )
+from shim.bridge.remote import run_session_command
 from shim.core.bridge.frames import WATCH, LogCursor
 from shim.core.errors import FrontendError
 from shim.core.reading.values import shorten_session_id, split_machine
+from shim.state.config import has_fleet
 from shim.state.machines import Machine
 
 REFRESH_INTERVAL_S = 2.0  # between two requests while a page shows the list
@@ -38,39 +41,39 @@ IDLE_TIMEOUT_S = 60.0  # the relay ends after no page has shown the list for thi
 
 
 class MachineWatcher:
-    """Stores the last answer of a machine, and requests the next answer in a thread."""
+    """Stores the last answer of a machine or of the fleet, and requests the next answer in a
+    thread.
+    """
 
-    def __init__(self, machine: Machine, environment: Mapping[str, str]) -> None:
-        self._machine = machine
-        self._environment = environment
-        self._listing = load_last_listing(machine, environment, NO_ANSWER_YET)
+    def __init__(self, create_lister: Callable[[], SessionLister]) -> None:
+        self._create_lister = create_lister  # each thread has its own connection
+        self._listings = create_lister().load_last_listings(NO_ANSWER_YET)
         self._lock = Lock()
         self.refresh_requested = Event()  # set if a session has changed
         self._requested_until = 0.0
         self._is_running = False
 
-    def get_listing(self) -> MachineListing:
+    def get_listings(self) -> Sequence[MachineListing]:
         """Return the last answer, and start a request for the next one in a thread."""
         with self._lock:
             self._requested_until = time.monotonic() + IDLE_TIMEOUT_S
             if not self._is_running:
                 self._is_running = True
                 Thread(target=self._refresh, daemon=True).start()
-            return self._listing
+            return self._listings
 
     def _refresh(self) -> None:
-        """Request the machine's sessions repeatedly, until no page has shown the list for
+        """Request the sessions repeatedly, until no page has shown the list for
         IDLE_TIMEOUT_S.
         """
         try:
-            with SessionLister(self._machine, self._environment) as lister:
+            with self._create_lister() as lister:
                 while True:
-                    listing = lister.list_sessions(includes_ended=True)
-                    self._listing = listing
+                    self._listings = lister.list_sessions(includes_ended=True)
                     if not self._has_recent_viewer():
                         return
                     interval_s = REFRESH_INTERVAL_S
-                    if listing.problem:
+                    if all(listing.problem for listing in self._listings):
                         interval_s = AWAY_INTERVAL_S
                     self.refresh_requested.wait(interval_s)
                     self.refresh_requested.clear()
@@ -98,8 +101,13 @@ class AllMachinesSessionManager(LocalBackgroundSessionManager):
     ) -> None:
         super().__init__(environment, installed_options)
         self._watchers = {
-            name: MachineWatcher(machine, environment) for name, machine in machines.items()
+            name: MachineWatcher(partial(SshSessionLister, machine, environment))
+            for name, machine in machines.items()
+            if not machine.is_in_fleet
         }
+        self._fleet_watcher = None
+        if has_fleet(environment):
+            self._fleet_watcher = MachineWatcher(partial(FleetSessionLister, None, environment))
 
     def list_sessions(self) -> list[dict[str, Any]]:
         """Return the sessions of this machine, and the sessions in the last answer of every other
@@ -178,7 +186,9 @@ class AllMachinesSessionManager(LocalBackgroundSessionManager):
             partial=partial,
         ) as frames:
             yield frames
-        self._watchers[split_machine(remote_id)[0]].refresh_requested.set()
+        watcher = self._watchers.get(split_machine(remote_id)[0], self._fleet_watcher)
+        if watcher is not None:
+            watcher.refresh_requested.set()
 
     def _find_remote_id(self, session_id: str) -> str:
         """Return MACHINE:UUID for a session of another machine, or "" for one of this machine."""
@@ -190,11 +200,15 @@ class AllMachinesSessionManager(LocalBackgroundSessionManager):
         return ""
 
     def _list_remote_sessions(self) -> list[dict[str, Any]]:
-        sessions = list[dict[str, Any]]()
-        for watcher in self._watchers.values():
-            listing = watcher.get_listing()
-            sessions += [build_session_fields(record) for record in listing.sessions]
-        return sessions
+        watchers = [*self._watchers.values()]
+        if self._fleet_watcher is not None:
+            watchers.append(self._fleet_watcher)
+        return [
+            build_session_fields(record)
+            for watcher in watchers
+            for listing in watcher.get_listings()
+            for record in listing.sessions
+        ]
 
 
 def _merge_sessions(

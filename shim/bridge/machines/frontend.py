@@ -5,22 +5,22 @@ session as it does for a frontend on its own machine, with that machine's settin
 """
 
 import os
-import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from threading import Thread
 from typing import IO
 
+from shim.bridge.listings import iterate_machine_listings
 from shim.bridge.registry import SessionRecord, find_session
-from shim.bridge.remote import check_relay_refusal, get_machine, iterate_machine_listings
-from shim.bridge.session_lookup import resolve_session_id
-from shim.bridge.ssh import (
+from shim.bridge.relay_process import (
     EXIT_TIMEOUT_S,
     StderrReader,
-    check_ssh_status,
-    start_ssh,
-    stop_ssh,
+    check_relay_status,
+    start_relay_process,
+    stop_relay_process,
 )
+from shim.bridge.remote import check_relay_refusal, get_machine
+from shim.bridge.session_lookup import resolve_session_id
 from shim.core.bridge.relay import FileArgument, encode_command_request
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import FRONTEND_FIELDS, build_conversation_args
@@ -93,7 +93,7 @@ def run_conversation_on_machine(
     if invocation.prompt:
         args += ["--", invocation.prompt]
     request = encode_command_request(args, str(session.metadata["cwd"]), environment)
-    process = start_ssh(machine, environment, subprocess.PIPE, subprocess.PIPE)
+    process = start_relay_process(machine, environment)
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
@@ -107,8 +107,8 @@ def run_conversation_on_machine(
     except BrokenPipeError:
         return DISCONNECTED_STATUS
     finally:
-        stop_ssh(process)
-    check_ssh_status(machine, process.returncode, stderr.read_to_end())
+        stop_relay_process(process)
+    check_relay_status(machine, process.returncode, stderr.read_to_end())
     # A lost connection may end in the middle of a line, but this command has ended normally.
     write_all(1, b"".join(lines.close()))
     return process.returncode

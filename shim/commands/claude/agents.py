@@ -99,7 +99,7 @@ def _print_session_lists(options: Mapping[str, str], writer: "SessionListWriter"
         print_command_output(CommandOutput(writer.format_sessions(sessions)))
     if not machines:
         return CommandOutput(writer.format_end())
-    from shim.bridge.remote import list_other_machines
+    from shim.bridge.listings import list_other_machines
 
     for listing in list_other_machines(machines, os.environ, includes_ended="--all" in options):
         sessions = _select_sessions(listing.sessions, options)

@@ -11,8 +11,8 @@ from shim import __version__
 from shim.bridge import registry
 from shim.bridge.client import connect_to_session_blocking
 from shim.bridge.gateway.tokens import GatewayTokenFile
+from shim.bridge.listings import iterate_machine_listings
 from shim.bridge.registry import SessionRecord
-from shim.bridge.remote import iterate_machine_listings
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding
 from shim.commands.sessions.serve import REQUIRED_PACKAGES
 from shim.conversation.drivers.dry_launcher import DryRunLauncher
@@ -33,7 +33,7 @@ from shim.process.installation import build_install_hint, find_checkout
 from shim.recording.open_recorder import explain_unrecordable_path
 from shim.state.config import ShimSettings, get_state_dir, load_shim_settings
 from shim.state.files import ensure_private_dir, find_unusable_dir, remove_file, write_state_file
-from shim.state.machines import load_machines
+from shim.state.machines import build_check_command, load_machines
 from shim.state.own_profiles import check_vendor_names_in_settings
 
 WELCOME_TIMEOUT_S = 2.0  # for a host's `welcome` frame, which takes a millisecond
@@ -215,7 +215,7 @@ def check_other_machines(
     for listing in iterate_machine_listings(machines, environment, includes_ended=False):
         name = listing.machine.name
         if listing.problem:
-            hint = f"try `ssh {listing.machine.destination} {listing.machine.program} --version`"
+            hint = f"try `{build_check_command(listing.machine)}`"
             finding = DiagnosisFinding(
                 WARNING, f"the machine {name} does not answer: {listing.problem}", hint
             )

@@ -20,8 +20,9 @@ from shim.bridge.client import (
 )
 from shim.bridge.decisions import build_decision_body
 from shim.bridge.launch import SessionRunningError, respawn_session
+from shim.bridge.listings import list_other_machines
 from shim.bridge.registry import SessionRecord
-from shim.bridge.remote import list_other_machines, run_session_command
+from shim.bridge.remote import run_session_command
 from shim.bridge.session_lookup import resolve_session_reference
 from shim.bridge.stop import describe_unanswered_messages, stop_hosts
 from shim.commands.completion.values import complete_background_session, create_completer

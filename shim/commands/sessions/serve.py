@@ -77,6 +77,7 @@ def serve_gateway(
     from shim.bridge.gateway import server
     from shim.bridge.gateway.hosts import LocalBackgroundSessionManager
     from shim.process.install import load_installed_dropin_options
+    from shim.state.config import has_fleet
     from shim.state.machines import load_machines
 
     host, port = server.parse_listen_address(http)
@@ -85,7 +86,8 @@ def serve_gateway(
     )
     installed_options = load_installed_dropin_options()
     hosts = LocalBackgroundSessionManager(os.environ, installed_options)
-    if machines := load_machines(os.environ):
+    machines = load_machines(os.environ)
+    if machines or has_fleet(os.environ):
         from shim.bridge.gateway.machines import AllMachinesSessionManager
 
         hosts = AllMachinesSessionManager(os.environ, installed_options, machines)

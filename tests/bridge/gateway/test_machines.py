@@ -10,8 +10,9 @@ from gateway_harness import SESSION, StandIn, StandIns
 from shim.bridge.gateway import machines
 from shim.bridge.gateway.hosts import LocalBackgroundSessionManager
 from shim.bridge.gateway.machines import AllMachinesSessionManager
+from shim.bridge.listings import MachineListing, SshSessionLister
 from shim.bridge.registry import SessionRecord
-from shim.bridge.remote import MachineListing, RemoteOutput
+from shim.bridge.remote import RemoteOutput
 from shim.state.machines import Machine
 
 BUILD = Machine("build", "build01")
@@ -22,30 +23,21 @@ def build_record(uuid):
     return SessionRecord(f"build:{uuid}", "", True, {"state": "working", "cwd": "/srv"})
 
 
-class Lister:
+class Lister(SshSessionLister):
     """Answers like a machine, when `may_answer` is set."""
 
     may_answer = threading.Event()
     listing = MachineListing(BUILD, [build_record(THERE)])
 
-    def __init__(self, machine, environment):
-        assert machine == BUILD
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
     def list_sessions(self, *, includes_ended):
         assert includes_ended
         self.may_answer.wait(PATIENCE)
-        return self.listing
+        return [self.listing]
 
 
 @pytest.fixture
 def manager(monkeypatch, tmp_path):
-    monkeypatch.setattr(machines, "SessionLister", Lister)
+    monkeypatch.setattr(machines, "SshSessionLister", Lister)
     monkeypatch.setattr(machines, "IDLE_TIMEOUT_S", 0.0)
     monkeypatch.setattr(machines, "REFRESH_INTERVAL_S", 0.01)
     monkeypatch.setattr(Lister, "may_answer", threading.Event())

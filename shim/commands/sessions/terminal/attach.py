@@ -9,9 +9,9 @@ from contextlib import suppress
 from shim.bridge.client import HostUnavailableError, connect_to_session_blocking
 from shim.bridge.launch import SessionRunningError, respawn_session
 from shim.bridge.registry import SessionRecord
+from shim.bridge.relay_process import MachineUnavailableError
 from shim.bridge.remote import run_session_command
 from shim.bridge.session_lookup import is_session_running
-from shim.bridge.ssh import MachineUnavailableError
 from shim.commands.sessions.terminal.input_controller import TerminalInputController
 from shim.commands.sessions.terminal.session_view import SessionView
 from shim.commands.sessions.terminal.terminal_loop import ANSWER_TIMEOUT_S, EndReason, TerminalLoop
