@@ -22,7 +22,7 @@ FOR_PEOPLE = {"typer", "rich"}
 
 # A layer may import itself and the layers before it.
 FLOORS = (
-    "core", "profiles", "adapters", "io", "state", "process", "recording", "conversation", "story", "bridge",
+    "core", "profiles", "adapters", "io", "state", "process", "recording", "conversation", "story", "bridge", "fleet",
     "commands", "__main__",
 )  # fmt: skip
 DRAWS = ("story", "commands", "__main__")  # may import libraries that draw for a person

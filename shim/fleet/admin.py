@@ -1,0 +1,237 @@
+"""Creates a fleet, and invites and removes its members. The folder of the fleet holds the private
+keys that sign, so only its owner may read it.
+
+fleet.json           the state of the fleet: its keys, URL and members
+server.conf          the configuration of the server
+server.pem, server-key.pem, ca.pem   the certificates of the server
+NAME.join            the join file of a member
+"""
+
+import base64
+import ipaddress
+import os
+import secrets
+import time
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from shim.core.errors import FrontendError, explain_os_error
+from shim.core.fleet.join_file import JoinFile, encode_join_file
+from shim.core.fleet.jwt import (
+    MemberClaims,
+    build_issuer_jwt,
+    build_member_jwt,
+    build_operator_jwt,
+    build_system_jwt,
+)
+from shim.core.fleet.keys import KeyKind, KeyPair, parse_key_pair
+from shim.core.fleet.roles import MACHINE, WATCH
+from shim.core.fleet.sealing import KEY_BYTES, READ_PURPOSE, derive_key
+from shim.core.fleet.server_config import ServerSettings, format_server_config
+from shim.core.fleet.subjects import NAME_FORMAT, NAME_PATTERN
+from shim.core.reading.json_text import dump_json
+from shim.fleet.certificates import create_server_certificates
+from shim.state.files import ensure_private_dir, replace_file, write_all, write_new_file
+
+DEFAULT_PORT = 4222
+STATE_FILE = "fleet.json"
+CONFIG_FILE = "server.conf"
+CERTIFICATE_FILES = ("ca.pem", "server.pem", "server-key.pem")
+MAX_STATE_BYTES = 4 * 1024 * 1024
+MAX_MEMBERS = 10_000  # a member has about 200 bytes in the state
+SECONDS_PER_DAY = 86_400
+
+
+@dataclass
+class Fleet:
+    """The state of a fleet, as its administrator stores it.
+
+    key          the key of the fleet in base64
+    members      the public key of each member, by its name
+    revocations  the time in seconds since 1970 at which a member was removed, by its public key
+    """
+
+    name: str
+    url: str
+    operator_seed: str
+    operator_jwt: str
+    system_key: str
+    system_jwt: str
+    issuer_seed: str
+    key: str
+    members: dict[str, str] = field(default_factory=dict)
+    revocations: dict[str, int] = field(default_factory=dict)
+
+
+def create_fleet(folder: str, name: str, url: str, machine: str) -> str:
+    """Create a fleet in a new folder, with a join file for its first machine. Return the path of the
+    join file. Raise FrontendError if the folder exists, or if a name or the URL is not valid.
+    """
+    _check_name("fleet", name)
+    host, _ = parse_server_url(url)
+    folder = os.path.abspath(folder)
+    if os.path.exists(os.path.join(folder, STATE_FILE)):
+        raise FrontendError(f"{folder} already contains a fleet", hint="choose another --dir")
+    if not ensure_private_dir(folder):
+        raise FrontendError(f"{folder} is not a private folder", hint="choose another --dir")
+    now_s = int(time.time())
+    operator = _create_key_pair(KeyKind.OPERATOR)
+    # The private key of the system account is not kept.
+    system_key = _create_key_pair(KeyKind.ISSUER).public_key
+    fleet = Fleet(
+        name,
+        url,
+        operator.seed,
+        build_operator_jwt(operator, name, now_s),
+        system_key,
+        build_system_jwt(operator, system_key, now_s),
+        _create_key_pair(KeyKind.ISSUER).seed,
+        base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode(),
+    )
+    certificates = create_server_certificates(name, host)
+    for file_name, data in zip(
+        CERTIFICATE_FILES,
+        (certificates.authority, certificates.certificate, certificates.private_key),
+        strict=True,
+    ):
+        write_new_file(os.path.join(folder, file_name), partial(write_all, data=data))
+    _store_fleet(folder, fleet)
+    return invite_member(folder, machine, MACHINE)
+
+
+def invite_member(folder: str, name: str, role: str, session: str = "", days: int = 0) -> str:
+    """Create a join file for a new member in the fleet's folder, and return its path. `days` is 0
+    for a membership without an end. Raise FrontendError if the name is not valid or is taken.
+    """
+    fleet = load_fleet(folder)
+    _check_name("member", name)
+    if name in fleet.members:
+        raise FrontendError(
+            f"the fleet already has a member {name}",
+            hint="choose another name, or remove the member with `shim fleet revoke`",
+        )
+    if len(fleet.members) >= MAX_MEMBERS:
+        raise FrontendError(f"a fleet has at most {MAX_MEMBERS:,} members")
+    now_s = int(time.time())
+    expires_s = now_s + days * SECONDS_PER_DAY if days else 0
+    key_pair = _create_key_pair(KeyKind.USER)
+    claims = MemberClaims(fleet.name, name, role, session, key_pair.public_key, expires_s)
+    key = base64.b64decode(fleet.key)
+    join = JoinFile(
+        fleet.name,
+        fleet.url,
+        _read_text(os.path.join(folder, CERTIFICATE_FILES[0])),
+        name,
+        role,
+        session,
+        expires_s,
+        build_member_jwt(parse_key_pair(fleet.issuer_seed), claims, now_s),
+        key_pair.seed,
+        derive_key(key, READ_PURPOSE) if role == WATCH else key,
+    )
+    path = os.path.join(folder, f"{name}.join")
+    replace_file(path, partial(write_all, data=encode_join_file(join)))
+    fleet.members[name] = key_pair.public_key
+    _store_fleet(folder, fleet)
+    return path
+
+
+def revoke_member(folder: str, name: str) -> None:
+    """Remove a member: its JWTs are not valid any more, after the server has read server.conf again.
+    Raise FrontendError if there is no such member.
+    """
+    fleet = load_fleet(folder)
+    public_key = fleet.members.pop(name, None)
+    if public_key is None:
+        raise FrontendError(
+            f"the fleet has no member {name}",
+            hint=f"the members are: {', '.join(sorted(fleet.members))}",
+        )
+    fleet.revocations[public_key] = int(time.time())
+    _store_fleet(folder, fleet)
+
+
+def load_fleet(folder: str) -> Fleet:
+    """Load the fleet in a folder. Raise FrontendError if there is none."""
+    path = os.path.join(folder, STATE_FILE)
+    try:
+        fields: dict[str, Any] = orjson.loads(_read_text(path))
+        return Fleet(**fields)
+    except (orjson.JSONDecodeError, TypeError) as error:
+        raise FrontendError(f"{path} is damaged: {error}") from None
+
+
+def parse_server_url(url: str) -> tuple[str, int]:
+    """Return the host and the port of a URL such as tls://build01:4222. Raise FrontendError if it is
+    not valid.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if parts.scheme != "tls" or not host:
+        raise FrontendError(f"--url must be tls://HOST:PORT, not {url!r}")
+    return host, port or DEFAULT_PORT
+
+
+def _store_fleet(folder: str, fleet: Fleet) -> None:
+    """Store the state of the fleet, and the server's configuration with its account."""
+    folder = os.path.abspath(folder)
+    operator = parse_key_pair(fleet.operator_seed)
+    issuer = parse_key_pair(fleet.issuer_seed).public_key
+    settings = ServerSettings(
+        fleet.name,
+        _choose_listen_address(fleet.url),
+        folder,
+        fleet.operator_jwt,
+        fleet.system_key,
+        fleet.system_jwt,
+        issuer,
+        build_issuer_jwt(operator, issuer, fleet.name, int(time.time()), fleet.revocations),
+    )
+    for name, data in (
+        (STATE_FILE, dump_json(asdict(fleet))),
+        (CONFIG_FILE, format_server_config(settings).encode()),
+    ):
+        replace_file(os.path.join(folder, name), partial(write_all, data=data))
+
+
+def _choose_listen_address(url: str) -> str:
+    """Return the address on which the server listens. An IP address in the URL is its own; behind a
+    host name, it may have any address.
+    """
+    host, port = parse_server_url(url)
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        host = "0.0.0.0"
+    if ":" in host:
+        host = f"[{host}]"
+    return f"{host}:{port}"
+
+
+def _create_key_pair(kind: KeyKind) -> KeyPair:
+    return KeyPair(kind, secrets.token_bytes(KEY_BYTES))
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not NAME_PATTERN.match(name):
+        raise FrontendError(f"the name of a {kind} must have {NAME_FORMAT}, not {name[:80]!r}")
+
+
+def _read_text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read(MAX_STATE_BYTES)
+    except FileNotFoundError:
+        raise FrontendError(
+            f"there is no fleet in {os.path.dirname(path)}",
+            hint="name its folder with --dir, or create one with `shim fleet init`",
+        ) from None
+    except (OSError, ValueError) as error:
+        raise FrontendError(f"{path} cannot be read: {explain_os_error(error)}") from None

@@ -1,0 +1,131 @@
+"""Connects to the server of a fleet.
+
+A connection is never resumed, because the client library closes itself for good after most errors,
+and its consumers may stay silent after a reconnection. Whoever needs a lasting connection opens
+another one.
+"""
+
+import asyncio
+import base64
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import nats
+import nats.errors
+from nats.aio.client import Client
+
+from shim.core.errors import ShimError, explain_os_error
+from shim.core.fleet.join_file import JoinFile, get_member_key_pair
+from shim.core.fleet.subjects import build_inbox_prefix
+
+CONNECT_TIMEOUT_S = 5.0  # a server that needs longer counts as unavailable
+# A server that answers none of MAX_OPEN_PINGS pings is lost. Both ends have the same limits.
+PING_INTERVAL_S = 2
+MAX_OPEN_PINGS = 2
+CLOSE_TIMEOUT_S = 2.0
+
+
+class FleetUnavailableError(ShimError):
+    """Raised if the fleet's server cannot be reached, refuses this member, or is lost."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"the server of the fleet is not available: {reason}",
+            hint="`shim fleet status` checks the connection",
+        )
+        self.reason = reason
+
+
+class FleetConnection:
+    """A connection to the server of a fleet, as one of its members."""
+
+    def __init__(self, join: JoinFile) -> None:
+        self.join = join
+        self.client = Client()
+        self._closed = asyncio.Event()
+        self._error_texts: list[str] = []
+
+    async def open(self) -> None:
+        """Connect to the server. Raise FleetUnavailableError with the reason if this fails."""
+        key_pair = get_member_key_pair(self.join)
+
+        def sign(nonce: str) -> bytes:
+            return base64.b64encode(key_pair.sign(nonce.encode()))
+
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await self.client.connect(
+                    self.join.url,
+                    name=self.join.machine,
+                    tls=_create_tls_context(self.join),
+                    user_jwt_cb=lambda: bytearray(self.join.jwt.encode()),
+                    signature_cb=sign,
+                    inbox_prefix=build_inbox_prefix(self.join.machine),
+                    allow_reconnect=False,
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,
+                    ping_interval=PING_INTERVAL_S,
+                    max_outstanding_pings=MAX_OPEN_PINGS,
+                    error_cb=self._add_error,
+                    closed_cb=self._set_closed,
+                )
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            await self.close()
+            raise FleetUnavailableError(self._explain(error)) from None
+
+    async def close(self) -> None:
+        """Close the connection, after all pending messages are sent."""
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self.client.close()
+        except (nats.errors.Error, OSError, TimeoutError):
+            pass
+
+    async def wait_until_lost(self) -> None:
+        """Wait until the connection is lost. Then raise FleetUnavailableError."""
+        await self._closed.wait()
+        raise FleetUnavailableError(self._explain(None))
+
+    @property
+    def last_error(self) -> str:
+        """The last error that the server has reported, or ""."""
+        return self._error_texts[-1] if self._error_texts else ""
+
+    async def _add_error(self, error: Exception) -> None:
+        self._error_texts = [str(error)]
+
+    async def _set_closed(self) -> None:
+        self._closed.set()
+
+    def _explain(self, error: Exception | None) -> str:
+        """Return why the connection failed. A refused login is only reported to the callback."""
+        if self.last_error:
+            return self.last_error.removeprefix("nats: ").strip("'")
+        if isinstance(error, TimeoutError):
+            return f"no answer from {self.join.url} within {CONNECT_TIMEOUT_S:g} s"
+        if error is None:
+            return "the connection was lost"
+        return f"{self.join.url}: {explain_os_error(error)}"
+
+
+@asynccontextmanager
+async def connect_to_fleet(join: JoinFile) -> AsyncIterator[FleetConnection]:
+    """Open a connection to the fleet's server, and close it at the end. Raise FleetUnavailableError
+    with the reason if this fails.
+    """
+    connection = FleetConnection(join)
+    await connection.open()
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def _create_tls_context(join: JoinFile) -> ssl.SSLContext:
+    """Return a TLS context that trusts the fleet's own certificate, or those of the system if the
+    fleet has none.
+    """
+    context = ssl.create_default_context(cadata=join.ca or None)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context

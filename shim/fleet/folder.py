@@ -1,0 +1,69 @@
+"""The folder of the fleet that this user's machine has joined, in the shim's state folder."""
+
+import os
+import time
+from collections.abc import Mapping
+
+from shim.core.errors import FrontendError, SystemResourceError
+from shim.core.fleet.join_file import (
+    MAX_JOIN_FILE_BYTES,
+    NEW_FILE_HINT,
+    JoinFile,
+    encode_join_file,
+    parse_join_file,
+)
+from shim.state.config import get_fleet_folder
+from shim.state.files import ensure_private_dir, read_state_file, remove_file, write_state_file
+
+JOIN_FILE = "join.json"
+
+
+def load_join_file(environment: Mapping[str, str]) -> JoinFile | None:
+    """Load the join file of this user's fleet. Return None if there is no fleet. Raise FrontendError
+    if the file is not valid, or if the membership has ended.
+    """
+    folder = get_fleet_folder(environment)
+    data = read_state_file(folder, JOIN_FILE, MAX_JOIN_FILE_BYTES)
+    if data is None:
+        return None
+    join = parse_join_file(data, os.path.join(folder, JOIN_FILE))
+    check_expiry(join)
+    return join
+
+
+def require_join_file(environment: Mapping[str, str]) -> JoinFile:
+    """Load the join file of this user's fleet. Raise FrontendError if there is no fleet, or if the
+    membership has ended.
+    """
+    join = load_join_file(environment)
+    if join is None:
+        raise FrontendError(
+            "this machine has not joined a fleet", hint="join one with `shim fleet join FILE`"
+        )
+    return join
+
+
+def check_expiry(join: JoinFile) -> None:
+    """Raise FrontendError if the membership has ended."""
+    if join.expires and join.expires <= time.time():
+        end = time.strftime("%Y-%m-%d %H:%M", time.localtime(join.expires))
+        raise FrontendError(
+            f"the membership of {join.machine} in the fleet {join.fleet} ended at {end}",
+            hint=NEW_FILE_HINT,
+        )
+
+
+def store_join_file(join: JoinFile, environment: Mapping[str, str]) -> None:
+    """Store the join file of this user's fleet. Raise SystemResourceError if it cannot be stored."""
+    folder = get_fleet_folder(environment)
+    if ensure_private_dir(folder) and write_state_file(folder, JOIN_FILE, encode_join_file(join)):
+        return
+    raise SystemResourceError(f"the join file cannot be stored in {folder}")
+
+
+def remove_fleet_folder(environment: Mapping[str, str]) -> None:
+    """Remove the folder of this user's fleet with the private key of the member."""
+    folder = get_fleet_folder(environment)
+    for name in os.listdir(folder):
+        remove_file(os.path.join(folder, name))
+    os.rmdir(folder)
