@@ -10,6 +10,7 @@ import base64
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import NoReturn
 
 import nats
 import nats.errors
@@ -82,7 +83,7 @@ class FleetConnection:
         except (nats.errors.Error, OSError, TimeoutError):
             pass
 
-    async def wait_until_lost(self) -> None:
+    async def wait_until_lost(self) -> NoReturn:
         """Wait until the connection is lost. Then raise FleetUnavailableError."""
         await self._closed.wait()
         raise FleetUnavailableError(self._explain(None))

@@ -304,6 +304,7 @@ KEY_KINDS = {
     "end_grace": NUMBER,
     "transcripts": SWITCH,
     "log": TEXT,
+    "fleet_start": SWITCH,  # read by shim.state.machines, when a member of the fleet connects
     "machines": TABLE,  # parsed by shim.state.machines, when a command needs it
     "models": TABLE,
     "tools": TABLE,

@@ -79,6 +79,14 @@ def _load_fleet_names(environment: Mapping[str, str]) -> list[str]:
     return list(filter(NAME_PATTERN.match, names))
 
 
+def may_fleet_start(environment: Mapping[str, str]) -> bool:
+    """Return whether members of the fleet may start sessions on this machine. Raise FrontendError if
+    the settings file is not valid.
+    """
+    path = get_shim_settings_path(Invocation(), environment)
+    return load_settings_table(path, must_exist=False).get("fleet_start") is True
+
+
 def build_check_command(machine: Machine) -> str:
     """Return the command that shows a user why a machine does not answer."""
     if machine.is_in_fleet:

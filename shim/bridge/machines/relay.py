@@ -1,8 +1,8 @@
-"""The relay, which SSH starts on another machine as `shim bridge relay`. It lists the sessions of
-its user, connects the other machine to a session's host, and runs a few commands.
+"""The relay, which SSH or the fleet starts as `shim bridge relay` for another machine. It lists the
+sessions of its user, connects the other machine to a session's host, and runs a few commands.
 
-The relay trusts its stdin, because anyone who can log in as the user can do the same without the
-relay.
+Without options, the relay trusts its stdin, because anyone who can log in as the user can do the same
+without the relay. The fleet limits it to what the member may do.
 """
 
 import os
@@ -28,10 +28,15 @@ from shim.core.bridge.frames import (
     parse_hello,
 )
 from shim.core.bridge.relay import (
+    FULL_ACCESS,
     MAX_REQUEST_BYTES,
+    RESUME_COMMAND,
+    START_REFUSAL,
     FileArgument,
+    RelayAccess,
     RelayedArgv,
     RelayRequest,
+    check_relay_access,
     parse_relay_request,
 )
 from shim.core.errors import ShimError
@@ -46,16 +51,20 @@ KEEPALIVE_INTERVAL_S = 30.0
 MAX_ENDED_SESSIONS = 500
 
 
-def run_relay() -> int:
+def run_relay(access: RelayAccess = FULL_ACCESS) -> int:
     """Answer requests from stdin until stdin ends. Return the exit status."""
     try:
         while (line := _read_line()) is not None:
             request = parse_relay_request(line)
+            check_relay_access(request, access)
             if request.kind == "connect":
-                return _relay_host_frames(request.session_id)
+                return _relay_host_frames(request.session_id, access)
             if request.kind == "command":
+                _check_resumed_session(request, access)
                 return _run_command(request)
             sessions = _list_sessions(includes_ended=request.includes_ended)
+            if access.session_id:
+                sessions = [each for each in sessions if each["session"] == access.session_id]
             write_all(1, encode_frame("sessions", version=__version__, sessions=sessions))
     except (FrameError, ShimError, ValueError) as error:
         write_all(1, encode_frame("bye", reason=str(error)))
@@ -98,29 +107,45 @@ def _list_sessions(*, includes_ended: bool) -> list[dict[str, Any]]:
     return sessions
 
 
-def _relay_host_frames(session_id: str) -> int:
+def _check_resumed_session(request: RelayRequest, access: RelayAccess) -> None:
+    """Raise FrameError if the command would resume an ended session with flags of its own, but may
+    not start sessions. A frontend that joins a running session cannot change its permissions.
+    """
+    if access.may_start or tuple(request.argv[:2]) != RESUME_COMMAND:
+        return
+    if not registry.is_session_running(str(request.argv[2]), os.environ):
+        raise FrameError(START_REFUSAL)
+
+
+def _relay_host_frames(session_id: str, access: RelayAccess) -> int:
     """Copy bytes between the host of a session and the other machine until the host closes the
     connection.
     """
+    hello_line = b""
+    if access.is_read_only:
+        hello_line = (_read_line() or b"") + b"\n"
+        if parse_hello(parse_frame(hello_line)).can_control:
+            raise FrameError("you may only watch sessions here")
     session = registry.find_session(session_id, os.environ)
     if session is None:
         raise FrameError(f"there is no session {session_id[:60]}")
     if not session.is_running:
-        return _send_ended_session(session)
+        return _send_ended_session(session, hello_line or _read_line() or b"")
     try:
         host_socket = sockets.connect_to_host(session.folder)
     except OSError as error:
         raise FrameError(f"the session does not run: {error.strerror}") from None
     with host_socket:
+        host_socket.sendall(hello_line)
         # Each direction has its own thread, so that neither can block the other.
         Thread(target=_copy_stdin, args=(host_socket,), daemon=True).start()
         _copy_to_stdout(host_socket)
     return 0
 
 
-def _send_ended_session(session: SessionRecord) -> int:
-    """Send the log of an ended session, after the client's hello."""
-    hello = parse_hello(parse_frame(_read_line() or b""))
+def _send_ended_session(session: SessionRecord, hello_line: bytes) -> int:
+    """Send the log of an ended session."""
+    hello = parse_hello(parse_frame(hello_line))
     log = open_ended_log(session)
     for frame in iterate_ended_session_frames(session, log, hello.cursor):
         if frame["kind"] != "line":

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from shim.core.bridge.frames import FrameError, encode_frame, parse_frame
 from shim.core.errors import FrontendError
-from shim.core.reading.values import as_dict, as_list
+from shim.core.reading.values import as_dict, as_list, canonicalize_uuid
 
 # A request may contain the flags of a frontend, with settings and MCP servers as JSON.
 MAX_REQUEST_BYTES = 1024 * 1024
@@ -38,6 +38,10 @@ RELAYED_COMMANDS = frozenset(
         ("claude", "stop"),
     )
 )
+START_COMMAND = ("claude", "--bg")
+RESUME_COMMAND = ("claude", "--resume")
+READING_COMMANDS = frozenset((("claude", "logs"),))
+START_REFUSAL = "you may not start sessions here; `fleet_start = true` in the config.toml of the machine allows it"
 # The variables of a frontend that a command gets. They name the frontend, and its longest line.
 RELAYED_VARIABLES = ("CLAUDE_CODE_ENTRYPOINT", "CLAUDE_AGENT_SDK_VERSION", "SHIM_MAX_LINE_BYTES")
 
@@ -60,6 +64,48 @@ class RelayRequest(NamedTuple):
     argv: RelayedArgv = ()
     cwd: str = ""
     environment: Mapping[str, str] = {}
+
+
+class RelayAccess(NamedTuple):
+    """What a relay does for the other machine.
+
+    is_read_only  only what reads: lists, logs, and clients with the role "watch"
+    session_id    the UUID of the only session, or "" for all sessions
+    may_start     whether new sessions may be started
+    """
+
+    is_read_only: bool = False
+    session_id: str = ""
+    may_start: bool = True
+
+
+FULL_ACCESS = RelayAccess()
+
+
+def check_relay_access(request: RelayRequest, access: RelayAccess) -> None:
+    """Raise FrameError with a sentence if the other machine may not send the request."""
+    if request.kind == "connect":
+        _check_session(request.session_id, access)
+    if request.kind != "command":
+        return
+    command = tuple(request.argv[:2])
+    if access.is_read_only and command not in READING_COMMANDS:
+        raise FrameError("you may only watch sessions here")
+    if command == START_COMMAND:
+        if access.session_id or not access.may_start:
+            raise FrameError(START_REFUSAL)
+        return
+    # Every other command names its session after the command.
+    _check_session(str(request.argv[2]) if len(request.argv) > 2 else "", access)
+    if not access.may_start and "--fork-session" in request.argv:
+        raise FrameError(START_REFUSAL)
+
+
+def _check_session(session_id: str, access: RelayAccess) -> None:
+    if access.session_id and session_id != access.session_id:
+        raise FrameError(f"you may only use the session {access.session_id}")
+    if access != FULL_ACCESS and canonicalize_uuid(session_id) is None:
+        raise FrameError(f"a session must be named by its UUID, not {session_id[:60]!r}")
 
 
 def encode_sessions_request(*, includes_ended: bool) -> bytes:

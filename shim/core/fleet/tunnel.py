@@ -1,0 +1,246 @@
+"""The protocol of a tunnel, which carries the stdin, stdout, stderr and exit status of a relay between
+a member and a machine.
+
+A member opens a tunnel with a request. It contains the JWT of the member and the id of the tunnel.
+The answer contains the JWT of the machine and a challenge, which is new for each tunnel. All further
+messages are sealed for this tunnel, challenge, direction and number, so that they cannot be used
+again elsewhere. The machine starts the relay after the first valid message.
+
+A message is its number (8 bytes), and then the sealed kind (1 byte) and content. Each side may have
+WINDOW_BYTES of data on the way. The receiver grants further bytes as it writes the data.
+
+A tunnel is never repaired: a missing, repeated or forged message ends it. The client then opens
+another one, and goes on after the last line that it has received.
+"""
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import orjson
+
+from shim.core.errors import ShimError
+from shim.core.fleet.keys import KeyPair
+from shim.core.fleet.sealing import SealError, open_sealed, seal, unseal_unsigned
+from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import as_dict, get_text
+
+# The data that one side may send before the other has written any of it.
+WINDOW_BYTES = 512 * 1024
+# Data is granted in parts of this size, so that a grant is not sent for every message.
+GRANT_BYTES = WINDOW_BYTES // 4
+# The largest data of a message. A server accepts messages of 1 MiB, with their headers.
+MAX_DATA_BYTES = 128 * 1024
+MAX_REASON_CHARS = 1000
+# Both sides send a message at least once in this time.
+PING_INTERVAL_S = 2.0
+# The other side is lost if it was silent for this long.
+SILENCE_LIMIT_S = 8.0
+TUNNEL_ID_BYTES = 16
+CHALLENGE_BYTES = 16
+NUMBER_BYTES = 8
+TO_MACHINE, TO_MEMBER = b"up", b"down"
+
+
+class MessageKind(IntEnum):
+    """The kind of a message.
+
+    STDIN, STDOUT, STDERR  data of this stream
+    STDIN_END              stdin has ended
+    EXIT                   the relay has ended: its status (1 byte), and a reason or nothing
+    GRANT                  the other side may send this many further bytes (4 bytes)
+    PING                   nothing: the sender is still there
+    """
+
+    STDIN = 1
+    STDIN_END = 2
+    STDOUT = 3
+    STDERR = 4
+    EXIT = 5
+    GRANT = 6
+    PING = 7
+
+
+DATA_KINDS = frozenset((MessageKind.STDIN, MessageKind.STDOUT, MessageKind.STDERR))
+
+
+class TunnelError(ShimError):
+    """Raised if the messages of a tunnel are damaged, missing or forged, or if it is refused."""
+
+
+class TunnelMessage(NamedTuple):
+    """A message that was received."""
+
+    kind: MessageKind
+    content: bytes = b""
+
+
+class OpenRequest(NamedTuple):
+    """A request to open a tunnel: its id, in hexadecimal, and the JWT of the member."""
+
+    tunnel: str
+    jwt: str
+    version: str
+
+
+class OpenAnswer(NamedTuple):
+    """The answer to an open request: the JWT of the machine, and the challenge in hexadecimal, or
+    `refusal`, the reason why there is no tunnel.
+    """
+
+    jwt: str
+    challenge: str = ""
+    refusal: str = ""
+
+
+def seal_open_request(
+    key: bytes, nonce: bytes, request: OpenRequest, subject: str, sender: KeyPair
+) -> bytes:
+    """Seal a request for the subject to which it is sent."""
+    return seal(key, nonce, dump_json(request._asdict()), subject.encode(), sender)
+
+
+def unseal_open_request(key: bytes, message: bytes, subject: str) -> OpenRequest:
+    """Return a request without a check of its sender. Raise SealError if it is not for this subject,
+    or damaged.
+    """
+    fields = _parse_fields(unseal_unsigned(key, message, subject.encode()))
+    return OpenRequest(*(get_text(fields, name) for name in OpenRequest._fields))
+
+
+def check_open_request(key: bytes, message: bytes, subject: str, public_key: str) -> None:
+    """Raise SealError if the owner of the public key has not signed the request."""
+    open_sealed(key, message, subject.encode(), public_key)
+
+
+def seal_open_answer(
+    key: bytes, nonce: bytes, answer: OpenAnswer, subject: str, tunnel: str, sender: KeyPair
+) -> bytes:
+    """Seal the answer to the request for a tunnel."""
+    context = _build_answer_context(subject, tunnel)
+    return seal(key, nonce, dump_json(answer._asdict()), context, sender)
+
+
+def unseal_open_answer(key: bytes, message: bytes, subject: str, tunnel: str) -> OpenAnswer:
+    """Return an answer without a check of its sender. Raise SealError if it is for another request,
+    or damaged.
+    """
+    context = _build_answer_context(subject, tunnel)
+    fields = _parse_fields(unseal_unsigned(key, message, context))
+    return OpenAnswer(*(get_text(fields, name) for name in OpenAnswer._fields))
+
+
+def check_open_answer(
+    key: bytes, message: bytes, subject: str, tunnel: str, public_key: str
+) -> None:
+    """Raise SealError if the owner of the public key has not signed the answer."""
+    open_sealed(key, message, _build_answer_context(subject, tunnel), public_key)
+
+
+def _build_answer_context(subject: str, tunnel: str) -> bytes:
+    return f"{subject} {tunnel} answer".encode()
+
+
+def _parse_fields(data: bytes) -> dict[str, Any]:
+    try:
+        return as_dict(orjson.loads(data))
+    except orjson.JSONDecodeError:
+        raise SealError("a message of a tunnel is not JSON") from None
+
+
+class TunnelKeys(NamedTuple):
+    """The keys of one end of a tunnel. The keys of the two directions differ, because a member with
+    the role "watch" must not be able to seal commands.
+    """
+
+    sender: KeyPair
+    receiver_public_key: str  # of the other side
+    send_key: bytes
+    receive_key: bytes
+
+
+class TunnelEnd:
+    """Seals, numbers and checks the messages of one end of a tunnel, and counts the data that may be
+    sent.
+    """
+
+    def __init__(self, keys: TunnelKeys, tunnel: str, challenge: str, direction: bytes) -> None:
+        self._keys = keys
+        self._context = f"{tunnel} {challenge} ".encode()
+        self._send_direction = direction
+        self._receive_direction = TO_MEMBER if direction == TO_MACHINE else TO_MACHINE
+        self._sent_count = 0
+        self._received_count = 0
+        self._written_bytes = 0  # not granted again yet
+        self._receivable_bytes = WINDOW_BYTES
+        self.sendable_bytes = WINDOW_BYTES
+
+    def seal_message(self, kind: MessageKind, content: bytes, nonce: bytes) -> bytes:
+        """Return the next message. Data must not be longer than `sendable_bytes`."""
+        if kind in DATA_KINDS:
+            assert len(content) <= self.sendable_bytes
+            self.sendable_bytes -= len(content)
+        number = self._sent_count
+        self._sent_count += 1
+        context = self._build_context(self._send_direction, number)
+        sealed = seal(
+            self._keys.send_key, nonce, bytes((kind,)) + content, context, self._keys.sender
+        )
+        return number.to_bytes(NUMBER_BYTES, "big") + sealed
+
+    def open_message(self, data: bytes) -> TunnelMessage:
+        """Return the content of the next message. Raise TunnelError if it is not the next one, or if
+        it is forged. Raise SealError if it was not sealed for this tunnel.
+        """
+        number = int.from_bytes(data[:NUMBER_BYTES], "big")
+        context = self._build_context(self._receive_direction, number)
+        payload = open_sealed(
+            self._keys.receive_key, data[NUMBER_BYTES:], context, self._keys.receiver_public_key
+        )
+        if number != self._received_count:
+            raise TunnelError(
+                f"the message {self._received_count} of a tunnel is missing; {number} has arrived"
+            )
+        self._received_count += 1
+        return self._parse_message(payload)
+
+    def _parse_message(self, payload: bytes) -> TunnelMessage:
+        try:
+            kind = MessageKind(payload[0])
+        except (IndexError, ValueError):
+            # A newer version may send further kinds.
+            return TunnelMessage(MessageKind.PING)
+        content = payload[1:]
+        if kind is MessageKind.GRANT:
+            self.sendable_bytes += int.from_bytes(content, "big")
+            if self.sendable_bytes > WINDOW_BYTES:
+                raise TunnelError("the other side of a tunnel has granted too much data")
+        elif kind in DATA_KINDS:
+            self._receivable_bytes -= len(content)
+            if self._receivable_bytes < 0:
+                raise TunnelError("the other side of a tunnel has sent more data than granted")
+        return TunnelMessage(kind, content)
+
+    def count_written(self, byte_count: int) -> bytes:
+        """Count received data that was written. Return the content of the GRANT message that must be
+        sent now, or b"".
+        """
+        self._written_bytes += byte_count
+        if self._written_bytes < GRANT_BYTES:
+            return b""
+        granted_bytes = self._written_bytes
+        self._written_bytes = 0
+        self._receivable_bytes += granted_bytes
+        return granted_bytes.to_bytes(4, "big")
+
+    def _build_context(self, direction: bytes, number: int) -> bytes:
+        return self._context + direction + b" %d" % number
+
+
+def encode_exit(status: int, reason: str) -> bytes:
+    """Return the content of an EXIT message."""
+    return bytes((status & 0xFF,)) + reason[:MAX_REASON_CHARS].encode()
+
+
+def decode_exit(content: bytes) -> tuple[int, str]:
+    """Return the status and the reason of an EXIT message."""
+    return (content or b"\xff")[0], content[1:].decode("utf-8", "replace")

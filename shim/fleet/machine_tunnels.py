@@ -1,0 +1,228 @@
+"""Accepts tunnels on a machine of the fleet, and connects each with a relay of its own.
+
+This machine checks the membership, the role and the session of a member. It does not rely on the
+server for that.
+"""
+
+import asyncio
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from nats.aio.msg import Msg
+
+from shim.core.errors import ShimError
+from shim.core.fleet.join_file import get_command_key, get_member_key_pair, get_read_key
+from shim.core.fleet.jwt import MemberClaims, get_issuer, verify_member_jwt
+from shim.core.fleet.roles import DRIVE, WATCH
+from shim.core.fleet.sealing import NONCE_BYTES
+from shim.core.fleet.subjects import ALL_SESSIONS, build_down_subject
+from shim.core.fleet.tunnel import (
+    CHALLENGE_BYTES,
+    MAX_DATA_BYTES,
+    SILENCE_LIMIT_S,
+    TO_MEMBER,
+    MessageKind,
+    OpenAnswer,
+    TunnelEnd,
+    TunnelError,
+    TunnelKeys,
+    check_open_request,
+    encode_exit,
+    seal_open_answer,
+    unseal_open_request,
+)
+from shim.fleet.connection import FleetConnection
+from shim.fleet.tunnels import Tunnel, run_until_first_end
+from shim.state.machines import may_fleet_start
+
+# Each tunnel has a process. A page with 100 open sessions needs 100 of them.
+MAX_TUNNELS = 256
+# A member that has opened a tunnel sends its first message within this time.
+FIRST_MESSAGE_TIMEOUT_S = SILENCE_LIMIT_S
+RELAY_EXIT_TIMEOUT_S = 2.0  # for the relay to exit after SIGTERM
+RELAY_ARGV = (sys.executable, "-I", "-m", "shim", "bridge", "relay")
+STATUS_OF_SIGNAL = 128  # a process that a signal has ended has this status, and the signal's number
+
+
+class MachineTunnels:
+    """Accepts and serves the tunnels of one connection."""
+
+    def __init__(self, connection: FleetConnection, environment: Mapping[str, str]) -> None:
+        self._connection = connection
+        self._environment = environment
+        self._read_key = get_read_key(connection.join)
+        self._command_key = get_command_key(connection.join)
+        self._key_pair = get_member_key_pair(connection.join)
+        self._issuer = get_issuer(connection.join.jwt)
+        self._tunnels: dict[str, Tunnel] = {}
+        self._tasks = set[asyncio.Task[None]]()
+
+    async def serve(self) -> None:
+        """Accept tunnels until the task is cancelled. Then end all relays."""
+        join = self._connection.join
+        prefix = f"shim.{join.fleet}.{join.machine}"
+        try:
+            await self._connection.client.subscribe(f"{prefix}.open.>", cb=self._handle_open)
+            await self._connection.client.subscribe(f"{prefix}.up.>", cb=self._handle_message)
+            await asyncio.Event().wait()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _handle_message(self, message: Msg) -> None:
+        tunnel = self._tunnels.get(message.subject)
+        if tunnel is not None:
+            await tunnel.handle_message(message)
+
+    async def _handle_open(self, message: Msg) -> None:
+        """Answer an open request. A refused member gets the reason."""
+        tunnel_id = ""
+        try:
+            role, session = message.subject.split(".")[4:]
+            key = self._command_key if role == DRIVE else self._read_key
+            request = unseal_open_request(key, message.data, message.subject)
+            tunnel_id = request.tunnel
+            claims = verify_member_jwt(request.jwt, self._issuer)
+            check_open_request(key, message.data, message.subject, claims.public_key)
+            self._check_member(claims, role, session)
+            if len(self._tunnels) >= MAX_TUNNELS:
+                raise TunnelError(f"this machine has {MAX_TUNNELS} tunnels already")
+            answer = self._open_tunnel(claims, role, tunnel_id, key)
+        except ShimError as error:
+            answer = OpenAnswer(self._connection.join.jwt, refusal=str(error))
+        sealed = seal_open_answer(
+            self._read_key,
+            os.urandom(NONCE_BYTES),
+            answer,
+            message.subject,
+            tunnel_id,
+            self._key_pair,
+        )
+        await message.respond(sealed)
+
+    def _check_member(self, claims: MemberClaims, role: str, session: str) -> None:
+        """Raise TunnelError if the member may not have a tunnel with this role for this session."""
+        if claims.fleet != self._connection.join.fleet:
+            raise TunnelError(f"{claims.name} is a member of another fleet, {claims.fleet}")
+        if claims.expires_s and claims.expires_s <= time.time():
+            raise TunnelError(f"the membership of {claims.name} has ended")
+        if role not in (DRIVE, WATCH) or (role == DRIVE and claims.role == WATCH):
+            raise TunnelError(f"{claims.name} may only watch sessions")
+        if session != (claims.session or ALL_SESSIONS):
+            raise TunnelError(f"{claims.name} may only use the session {claims.session}")
+
+    def _open_tunnel(
+        self, claims: MemberClaims, role: str, tunnel_id: str, receive_key: bytes
+    ) -> OpenAnswer:
+        """Start a task that serves the tunnel, and return the answer for the member."""
+        join = self._connection.join
+        challenge = secrets.token_hex(CHALLENGE_BYTES)
+        subject = f"shim.{join.fleet}.{join.machine}.up.{role}.{claims.name}.{tunnel_id}"
+        if subject in self._tunnels or not tunnel_id.isalnum():
+            raise TunnelError("the id of the tunnel is not new")
+        keys = TunnelKeys(self._key_pair, claims.public_key, self._read_key, receive_key)
+        tunnel = Tunnel(
+            self._connection.client,
+            build_down_subject(join.fleet, join.machine, claims.name, tunnel_id),
+            TunnelEnd(keys, tunnel_id, challenge, TO_MEMBER),
+        )
+        self._tunnels[subject] = tunnel
+        argv = _build_relay_argv(claims, role, may_start=may_fleet_start(self._environment))
+        task = asyncio.create_task(_serve_tunnel(tunnel, argv, self._environment))
+        self._tasks.add(task)
+
+        def remove_tunnel(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            del self._tunnels[subject]
+
+        task.add_done_callback(remove_tunnel)
+        return OpenAnswer(join.jwt, challenge)
+
+
+def _build_relay_argv(claims: MemberClaims, role: str, *, may_start: bool) -> list[str]:
+    """Return the command of a relay that does only what the member may do."""
+    argv = [*RELAY_ARGV]
+    if role == WATCH:
+        argv.append("--watch")
+    if claims.session:
+        argv += ["--session", claims.session]
+    if not may_start:
+        argv.append("--no-start")
+    return argv
+
+
+async def _serve_tunnel(tunnel: Tunnel, argv: list[str], environment: Mapping[str, str]) -> None:
+    """Run a relay for the member, after its first message."""
+    with suppress(TunnelError, TimeoutError):
+        async with asyncio.timeout(FIRST_MESSAGE_TIMEOUT_S):
+            await tunnel.wait_for_first_message()
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=dict(environment),
+            start_new_session=True,
+            limit=MAX_DATA_BYTES,
+        )
+        try:
+            await run_until_first_end(
+                _copy_input(tunnel, process),
+                _copy_output(tunnel, process),
+                tunnel.check_silence(),
+            )
+        except TunnelError as error:
+            await tunnel.send(MessageKind.EXIT, encode_exit(255, str(error)))
+        finally:
+            await _stop_relay(process)
+
+
+async def _copy_input(tunnel: Tunnel, process: asyncio.subprocess.Process) -> None:
+    """Write the member's stdin to the relay, until the tunnel ends."""
+    assert process.stdin is not None
+    while True:
+        message = await tunnel.receive()
+        with suppress(OSError):  # the relay has exited; its status follows
+            if message.kind is MessageKind.STDIN:
+                process.stdin.write(message.content)
+                await process.stdin.drain()
+            elif message.kind is MessageKind.STDIN_END:
+                process.stdin.close()
+        if message.kind is MessageKind.EXIT:
+            return
+        await tunnel.grant_written(message)
+
+
+async def _copy_output(tunnel: Tunnel, process: asyncio.subprocess.Process) -> None:
+    """Send the output of the relay to the member, and then the relay's exit status."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    await asyncio.gather(
+        _copy_stream(tunnel, process.stdout, MessageKind.STDOUT),
+        _copy_stream(tunnel, process.stderr, MessageKind.STDERR),
+    )
+    status = await process.wait()
+    if status < 0:
+        status = STATUS_OF_SIGNAL - status
+    await tunnel.send(MessageKind.EXIT, encode_exit(status, ""))
+
+
+async def _copy_stream(tunnel: Tunnel, stream: asyncio.StreamReader, kind: MessageKind) -> None:
+    while data := await stream.read(MAX_DATA_BYTES):
+        await tunnel.send_data(kind, data)
+
+
+async def _stop_relay(process: asyncio.subprocess.Process) -> None:
+    """End the relay and the commands that it has started."""
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal_number)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RELAY_EXIT_TIMEOUT_S):
+                await process.wait()

@@ -1,0 +1,115 @@
+"""Sends and receives the messages of a tunnel, at either end (see `shim.core.fleet.tunnel`)."""
+
+import asyncio
+import os
+import time
+from collections.abc import Coroutine
+from typing import Any, NoReturn, TypeVar
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from shim.core.fleet.sealing import NONCE_BYTES, SealError
+from shim.core.fleet.tunnel import (
+    DATA_KINDS,
+    MAX_DATA_BYTES,
+    PING_INTERVAL_S,
+    SILENCE_LIMIT_S,
+    MessageKind,
+    TunnelEnd,
+    TunnelError,
+    TunnelMessage,
+)
+
+Result = TypeVar("Result")
+
+
+class Tunnel:
+    """One end of a tunnel. `subject` is the subject of the messages to the other side."""
+
+    def __init__(self, client: Client, subject: str, end: TunnelEnd) -> None:
+        self._client = client
+        self._subject = subject
+        self._end = end
+        # The data in this queue is limited by the window of the tunnel.
+        self._received = asyncio.Queue[TunnelMessage | TunnelError]()
+        self._has_received = asyncio.Event()
+        self._granted = asyncio.Event()
+        self._last_received_s = time.monotonic()
+
+    async def handle_message(self, message: Msg) -> None:
+        """Add a message of the other side to the queue. Ignore messages that the other side has not
+        sealed, because anybody may have sent them.
+        """
+        try:
+            received = self._end.open_message(message.data)
+        except SealError:
+            return
+        except TunnelError as error:
+            self._received.put_nowait(error)
+            return
+        self._last_received_s = time.monotonic()
+        self._has_received.set()
+        if received.kind is MessageKind.GRANT:
+            self._granted.set()
+        elif received.kind is not MessageKind.PING:
+            self._received.put_nowait(received)
+
+    async def wait_for_first_message(self) -> None:
+        """Wait until the other side has proved that it knows the challenge."""
+        await self._has_received.wait()
+
+    async def receive(self) -> TunnelMessage:
+        """Return the next message with data, or about an end. Raise TunnelError if a message is
+        missing.
+        """
+        received = await self._received.get()
+        if isinstance(received, TunnelError):
+            raise received
+        return received
+
+    async def grant_written(self, message: TunnelMessage) -> None:
+        """Let the other side send further data, after the data of this message was written."""
+        if message.kind in DATA_KINDS and (grant := self._end.count_written(len(message.content))):
+            await self.send(MessageKind.GRANT, grant)
+
+    async def send(self, kind: MessageKind, content: bytes = b"") -> None:
+        """Send a message. Raise TunnelError if the connection is lost."""
+        sealed = self._end.seal_message(kind, content, os.urandom(NONCE_BYTES))
+        try:
+            await self._client.publish(self._subject, sealed)
+        except nats.errors.Error as error:
+            raise TunnelError(f"the connection was lost: {error}") from None
+
+    async def send_data(self, kind: MessageKind, data: bytes) -> None:
+        """Send data in messages of at most MAX_DATA_BYTES, as soon as the other side accepts them."""
+        position = 0
+        while position < len(data):
+            while not self._end.sendable_bytes:
+                self._granted.clear()
+                await self._granted.wait()
+            count = min(MAX_DATA_BYTES, self._end.sendable_bytes)
+            await self.send(kind, data[position : position + count])
+            position += count
+
+    async def check_silence(self) -> NoReturn:
+        """Send pings. Raise TunnelError if the other side is silent for SILENCE_LIMIT_S."""
+        while time.monotonic() - self._last_received_s < SILENCE_LIMIT_S:
+            await self.send(MessageKind.PING)
+            await asyncio.sleep(PING_INTERVAL_S)
+        raise TunnelError(f"no message for {SILENCE_LIMIT_S:g} s")
+
+
+async def run_until_first_end(*coroutines: Coroutine[Any, Any, Result]) -> Result:
+    """Run coroutines at the same time until one of them ends. Cancel the others. Return the result of
+    the first, or raise its error.
+    """
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return done.pop().result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
