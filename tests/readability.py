@@ -27,25 +27,26 @@ VERBS = parse_names(
     cache call can cancel capture change check choose classify clean clear close collect
     combine compare compile complete compute conclude configure confirm connect continue
     convert copy count create cut decide decode decrypt defer delete deliver deny derive
-    describe detach detect diff disable discard dispatch display distribute drain draw drop
+    describe detach detect dial diff disable discard dispatch display distribute drain draw drop
     dump echo emit enable encode encrypt end ensure enter escalate escape evaluate exchange
     execute exists exit expand expect expire explain export extend extract fail feed fetch
     fill filter finalize find finish fit flatten flush follow forbid force fork format forward
     freeze gather generate get grant group guess handle has hash hide hold ignore import include
-    infer init initialize insert inspect install interrupt is iterate join keep kill leave lift
+    infer init initialize insert inspect install interrupt invite is iterate join keep kill leave lift
     limit link list load log make map mark match matches measure merge mirror move needs
     negotiate normalize note notify observe offers on open pack pad parse pass patch pause peek
     perform pick plan play pluralize poll pop populate post prefer preload prepare prepend
     press print probe prompt protect publish push put queue quote raise rank read reap receive
     recognize reconnect record redact refresh refuse register reject release reload remember remove rename
-    render reopen repair repeat replace replay reply report request require resend reserve
-    reset reshape resolve respawn respond restart restore restrict resume retract retry return roll
-    reuse rewrite rotate route run sanitize save scale scan schedule search seek select send
+    renew render reopen repair repeat replace replay reply report request require resend reserve
+    reset reshape resolve respawn respond restart restore restrict resume retract retry return revoke roll
+    reuse rewrite rotate route run sanitize save scale scan schedule seal search seek select send
     serialize serve set setup shift shorten should show shrink shut shutdown sign signal
-    simplify skip sleep sort spawn spill split start stat stop store stream strip submit
+    simplify skip sleep sort spawn spill split start stat stay stop store stream strip submit
     subtract suggest sum summarize switch tail take tear terminate test to toggle touch trace track
-    transform translate trim truncate try undo unescape uninstall unpack unregister unwrap update upgrade
-    use uses validate verify visit wait wake walk warn watch welcome with withdraw wrap write yield
+    transform translate trim truncate try undo unescape uninstall unpack unregister unseal unsubscribe
+    unwrap update upgrade use uses validate verify visit wait wake walk warn watch welcome with
+    withdraw wrap write yield
     """
 )
 # Words without information, alone or as a part of a name.

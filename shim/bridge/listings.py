@@ -35,6 +35,7 @@ from shim.io.stderr import warn
 from shim.state.config import get_fleet_folder, get_state_dir
 from shim.state.files import read_state_file, write_state_file
 from shim.state.machines import (
+    ALL_FLEET_MACHINES,
     FLEET_LISTING_FILE,
     MAX_FLEET_LISTING_BYTES,
     NAME_PATTERN,
@@ -97,11 +98,13 @@ def create_session_listers(
     machines: Sequence[Machine], environment: Mapping[str, str]
 ) -> "list[SessionLister]":
     """Return a lister for each machine that SSH reaches, and one for all machines of the fleet."""
-    fleet_names = [machine.name for machine in machines if machine.is_in_fleet]
+    fleet_names: list[str] | None = [machine.name for machine in machines if machine.is_in_fleet]
+    if ALL_FLEET_MACHINES in machines:
+        fleet_names = None
     listers: list[SessionLister] = [
         SshSessionLister(machine, environment) for machine in machines if not machine.is_in_fleet
     ]
-    if fleet_names:
+    if fleet_names or fleet_names is None:
         listers.append(FleetSessionLister(fleet_names, environment))
     return listers
 
@@ -330,7 +333,7 @@ class FleetSessionLister(SessionLister):
 def _parse_fleet_machine(machine: Machine, fields: Mapping[str, Any]) -> MachineListing:
     sessions = _parse_sessions(machine, as_list(fields.get("sessions")))
     if not fields:
-        return MachineListing(machine, sessions, "it is no longer in the fleet")
+        return MachineListing(machine, sessions, "it is not in the fleet")
     away = fields.get("away")
     if isinstance(away, int):
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(away / 1000))

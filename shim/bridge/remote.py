@@ -124,9 +124,12 @@ def check_relay_refusal(machine: Machine, output: bytes) -> None:
     first_line = output.partition(b"\n")[0]
     if not first_line.startswith(REFUSAL_PREFIX):
         return
+    hint = "`shim doctor` shows whether the machine has another version of the shim"
+    if machine.is_in_fleet:
+        hint = "`shim fleet status` shows your role in the fleet"
     with suppress(FrameError):
         reason = get_text(parse_frame(first_line), "reason")
         raise FrontendError(
             f"the machine {machine.name} refused the command: {escape_control_chars(reason)}",
-            hint="`shim doctor` shows whether the machine has another version of the shim",
+            hint=hint,
         )

@@ -81,10 +81,15 @@ def _search_machines(
     try:
         return match(_list_local_candidates(sessions, reference), reference)
     except NoMatchError:
-        machines = list(_load_machines().values())
+        machines = _select_other_machines()
         if not machines:
             raise
-        return match(_list_remote_sessions(machines), reference)
+        found = _list_remote_sessions(machines)
+        # The listing may have found a new machine of the fleet.
+        if machine := _find_named_machine(reference):
+            found = [session for session in found if session.machine == machine.name]
+            reference = reference[len(machine.name) + 1 :]
+        return match(found, reference)
 
 
 def _find_named_machine(reference: str) -> "Machine | None":
@@ -103,6 +108,12 @@ def _load_machines() -> "Mapping[str, Machine]":
     return load_machines(os.environ)
 
 
+def _select_other_machines() -> "Sequence[Machine]":
+    from shim.state.machines import select_machines
+
+    return select_machines(None, os.environ)
+
+
 def _list_remote_sessions(machines: "Sequence[Machine]") -> Sequence[SessionRecord]:
     """Return the sessions of machines. Raise MachineUnavailableError if the only machine does not
     answer.
@@ -110,7 +121,7 @@ def _list_remote_sessions(machines: "Sequence[Machine]") -> Sequence[SessionReco
     from shim.bridge.listings import list_other_machines
     from shim.bridge.remote import list_all_sessions
 
-    if len(machines) == 1:
+    if len(machines) == 1 and machines[0].name:
         return list_all_sessions(machines[0], os.environ)
     return [
         session

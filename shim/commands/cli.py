@@ -20,6 +20,7 @@ from shim.commands.completion.values import complete_vendor, create_completer
 from shim.commands.conform.command import check_conformance
 from shim.commands.doctor.command import doctor
 from shim.commands.doctor.vendor_table import list_vendors
+from shim.commands.fleet.command import app as fleet_app
 from shim.commands.help.command_groups import TitledCommandGroup
 from shim.commands.help.plain_help import SimplifiedHelpCommand
 from shim.commands.help.topics import show_help
@@ -257,5 +258,6 @@ app.command("help", cls=SimplifiedHelpCommand)(show_help)
 app.command("completion", cls=SimplifiedHelpCommand)(print_completion_script)
 app.add_typer(sessions_app)
 app.add_typer(bridge_app)
+app.add_typer(fleet_app)
 app.add_typer(cast_app)
 app.add_typer(vendor_app)

@@ -35,7 +35,7 @@ from shim.core.fleet.server_config import ServerSettings, format_server_config
 from shim.core.fleet.subjects import NAME_FORMAT, NAME_PATTERN
 from shim.core.reading.json_text import dump_json
 from shim.fleet.certificates import create_server_certificates
-from shim.state.files import ensure_private_dir, replace_file, write_all, write_new_file
+from shim.state.files import is_private_dir, replace_file, write_all, write_new_file
 
 DEFAULT_PORT = 4222
 STATE_FILE = "fleet.json"
@@ -76,8 +76,13 @@ def create_fleet(folder: str, name: str, url: str, machine: str) -> str:
     folder = os.path.abspath(folder)
     if os.path.exists(os.path.join(folder, STATE_FILE)):
         raise FrontendError(f"{folder} already contains a fleet", hint="choose another --dir")
-    if not ensure_private_dir(folder):
-        raise FrontendError(f"{folder} is not a private folder", hint="choose another --dir")
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        is_private = is_private_dir(folder)
+    except OSError as error:
+        raise FrontendError(f"{folder} cannot be created: {explain_os_error(error)}") from None
+    if not is_private:
+        raise FrontendError(f"{folder} is not private", hint=f"run `chmod 700 {folder}`")
     now_s = int(time.time())
     operator = _create_key_pair(KeyKind.OPERATOR)
     # The private key of the system account is not kept.

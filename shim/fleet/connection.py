@@ -7,6 +7,7 @@ another one.
 
 import asyncio
 import base64
+import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,6 +26,8 @@ CONNECT_TIMEOUT_S = 5.0  # a server that needs longer counts as unavailable
 PING_INTERVAL_S = 2
 MAX_OPEN_PINGS = 2
 CLOSE_TIMEOUT_S = 2.0
+# asyncio warns whenever the client library closes a TLS connection.
+logging.getLogger("asyncio").setLevel(logging.ERROR)
 
 
 class FleetUnavailableError(ShimError):

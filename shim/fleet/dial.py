@@ -150,9 +150,11 @@ async def _open_stdio() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(sock=socket.socket(fileno=os.dup(0)))
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(MAX_DATA_BYTES)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    # Copies of the descriptors, because the transports close them.
+    stdin, stdout = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), stdin)
     transport, protocol = await loop.connect_write_pipe(
-        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), sys.stdout
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), stdout
     )
     return reader, asyncio.StreamWriter(transport, protocol, None, loop)
 

@@ -12,16 +12,16 @@ from shim.core.fleet.join_file import (
     encode_join_file,
     parse_join_file,
 )
-from shim.state.config import get_fleet_folder
+from shim.state.config import JOIN_FILE, get_fleet_folder, has_fleet
 from shim.state.files import ensure_private_dir, read_state_file, remove_file, write_state_file
-
-JOIN_FILE = "join.json"
 
 
 def load_join_file(environment: Mapping[str, str]) -> JoinFile | None:
     """Load the join file of this user's fleet. Return None if there is no fleet. Raise FrontendError
     if the file is not valid, or if the membership has ended.
     """
+    if not has_fleet(environment):
+        return None
     folder = get_fleet_folder(environment)
     data = read_state_file(folder, JOIN_FILE, MAX_JOIN_FILE_BYTES)
     if data is None:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import NoReturn
 
 from nats.aio.msg import Msg
 
@@ -62,14 +63,15 @@ class MachineTunnels:
         self._tunnels: dict[str, Tunnel] = {}
         self._tasks = set[asyncio.Task[None]]()
 
-    async def serve(self) -> None:
+    async def serve(self) -> NoReturn:
         """Accept tunnels until the task is cancelled. Then end all relays."""
         join = self._connection.join
         prefix = f"shim.{join.fleet}.{join.machine}"
         try:
             await self._connection.client.subscribe(f"{prefix}.open.>", cb=self._handle_open)
             await self._connection.client.subscribe(f"{prefix}.up.>", cb=self._handle_message)
-            await asyncio.Event().wait()
+            while True:
+                await asyncio.Event().wait()
         finally:
             for task in self._tasks:
                 task.cancel()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from shim.profiles.check.config_node import ConfigNode
 
 MAX_CONFIG_BYTES = 1024 * 1024  # the size limit for a settings file
+JOIN_FILE = "join.json"  # in the folder of the fleet
 MAX_NUMBER = 2**53  # the largest number in the settings; seconds and bytes are far below
 
 Table = Mapping[str, Any]
@@ -365,8 +366,8 @@ def has_machines(invocation: Invocation, environment: Mapping[str, str]) -> bool
 
 
 def has_fleet(environment: Mapping[str, str]) -> bool:
-    """Return whether this user's machine has joined a fleet."""
-    return os.path.isdir(get_fleet_folder(environment))
+    """Return whether this user's machine has joined a fleet. The check needs no imports."""
+    return os.path.isfile(os.path.join(get_fleet_folder(environment), JOIN_FILE))
 
 
 def load_shim_settings(

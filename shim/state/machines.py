@@ -22,6 +22,7 @@ from shim.state.config import (
     create_invalid_value_error,
     get_fleet_folder,
     get_shim_settings_path,
+    has_fleet,
     load_settings_table,
 )
 from shim.state.files import read_state_file
@@ -56,6 +57,10 @@ class Machine(NamedTuple):
         return not self.destination
 
 
+# Stands for all machines of the fleet, whose names may not be known yet.
+ALL_FLEET_MACHINES = Machine("")
+
+
 def load_machines(environment: Mapping[str, str]) -> Mapping[str, Machine]:
     """Load the machines of the fleet and of the settings file, which takes precedence if both have
     the same name. Raise FrontendError if an entry of the settings is not valid.
@@ -68,6 +73,8 @@ def load_machines(environment: Mapping[str, str]) -> Mapping[str, Machine]:
 
 def _load_fleet_names(environment: Mapping[str, str]) -> list[str]:
     """Return the names of the machines in the last listing of the fleet."""
+    if not has_fleet(environment):
+        return []
     data = read_state_file(
         get_fleet_folder(environment), FLEET_LISTING_FILE, MAX_FLEET_LISTING_BYTES
     )
@@ -101,7 +108,7 @@ def find_machine(name: str, machines: Mapping[str, Machine]) -> Machine:
     raise FrontendError(
         f"there is no machine {name[:MAX_NAME_CHARS]!r}{format_spelling_suggestion(name, machines)}",
         hint='name it in the table [machines] of config.toml, for example build = "ssh:build01", '
-        "or let it join your fleet (`shim help machines`)",
+        "or let it join your fleet; `shim fleet status` lists the fleet",
     )
 
 
@@ -112,12 +119,24 @@ def select_machines(machine_name: str | None, environment: Mapping[str, str]) ->
     Raise FrontendError for an unknown name.
     """
     if machine_name is not None:
-        return [find_machine(machine_name, load_machines(environment))]
+        return [_find_listed_machine(machine_name, environment)]
+    machines = list[Machine]()
+    if has_fleet(environment):
+        machines.append(ALL_FLEET_MACHINES)
     try:
-        return list(load_machines(environment).values())
+        others = load_machines(environment).values()
     except FrontendError as error:
         warn(f"other machines are not listed: {error}\n")
-        return []
+        return machines
+    return machines + [machine for machine in others if not machine.is_in_fleet]
+
+
+def _find_listed_machine(name: str, environment: Mapping[str, str]) -> Machine:
+    """Return the machine with a name. The fleet may have a new machine, which its listing shows."""
+    machines = load_machines(environment)
+    if name not in machines and has_fleet(environment) and NAME_PATTERN.match(name):
+        return Machine(name)
+    return find_machine(name, machines)
 
 
 def parse_machines(path: str, table: Mapping[str, Any]) -> Mapping[str, Machine]:

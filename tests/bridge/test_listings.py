@@ -43,6 +43,7 @@ def environment(tmp_path):
 def fleet(environment, tmp_path):
     """Answer the requests of one connection with MACHINES."""
     (tmp_path / "fleet").mkdir(mode=0o700)
+    (tmp_path / "fleet" / "join.json").touch()
     listener = sockets.open_host_listener(get_fleet_folder(environment))
 
     def answer():

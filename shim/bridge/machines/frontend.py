@@ -34,7 +34,7 @@ from shim.io.prompt import load_system_prompt_files
 from shim.io.stderr import warn
 from shim.state import store
 from shim.state.files import write_all
-from shim.state.machines import Machine, load_machines
+from shim.state.machines import Machine, load_machines, select_machines
 
 CHUNK_BYTES = 64 * 1024
 # Fields with the paths of the shim's own files, which are those of this machine.
@@ -60,18 +60,16 @@ def find_resumed_session(
     reference = invocation.resume or ""
     if not reference:
         return None
-    machines = load_machines(environment)
     machine_name, colon, _ = reference.partition(":")
-    if colon and machine_name in machines:
+    if colon and machine_name in load_machines(environment):
         return resolve_session_id(reference)
     uuid = canonicalize_uuid(reference)
+    machines = select_machines(None, environment)
     if not machines or uuid is None:
         return None
     if find_session(reference, environment) or store.find_session(reference, environment):
         return None
-    for listing in iterate_machine_listings(
-        list(machines.values()), environment, includes_ended=True
-    ):
+    for listing in iterate_machine_listings(machines, environment, includes_ended=True):
         for session in listing.sessions:
             if session.session_id == f"{listing.machine.name}:{uuid}":
                 return session

@@ -33,7 +33,7 @@ from shim.process.installation import build_install_hint, find_checkout
 from shim.recording.open_recorder import explain_unrecordable_path
 from shim.state.config import ShimSettings, get_state_dir, load_shim_settings
 from shim.state.files import ensure_private_dir, find_unusable_dir, remove_file, write_state_file
-from shim.state.machines import build_check_command, load_machines
+from shim.state.machines import build_check_command, load_machines, select_machines
 from shim.state.own_profiles import check_vendor_names_in_settings
 
 WELCOME_TIMEOUT_S = 2.0  # for a host's `welcome` frame, which takes a millisecond
@@ -208,10 +208,11 @@ def check_other_machines(
     if not settings.path:
         return []  # another finding reports that the settings file cannot be loaded
     try:
-        machines = list(load_machines(environment).values())
+        load_machines(environment)
     except FrontendError as error:
         return [DiagnosisFinding(PROBLEM, str(error), error.hint)]
     findings = []
+    machines = select_machines(None, environment)
     for listing in iterate_machine_listings(machines, environment, includes_ended=False):
         name = listing.machine.name
         if listing.problem:

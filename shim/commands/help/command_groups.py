@@ -11,7 +11,7 @@ from shim.core.reading.values import as_str
 # Title → command names. Each title is a task of the user.
 COMMAND_GROUPS = {
     "Get started": ("install", "uninstall", "vendors", "doctor", "demo"),
-    "Run an agent": ("run", "explain", "sessions", "bridge"),
+    "Run an agent": ("run", "explain", "sessions", "bridge", "fleet"),
     "Read and use recordings": ("show", "replay", "export", "cast"),
     "Develop a vendor or a frontend": ("translate", "vendor", "conform"),
     "Documentation and completion": ("help", "completion"),

@@ -1,0 +1,111 @@
+"""The entries of a fleet's registry: what each machine and session is, sealed and signed by the
+machine.
+
+Each entry is bound to its subject, so that the server cannot present it as another one.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from shim.core.fleet.jwt import verify_member_jwt
+from shim.core.fleet.keys import KeyPair
+from shim.core.fleet.sealing import SealError, open_sealed, seal, unseal_unsigned
+from shim.core.fleet.subjects import MACHINE_ENTRY, SESSIONS_BUCKET, build_session_subject
+from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import as_dict, as_list, get_text
+
+# A machine renews its lease in this interval, and is away when its lease has ended.
+LEASE_INTERVAL_S = 4.0
+LEASE_TTL_S = 12.0
+# A machine that cannot renew its lease for this long closes its connection.
+LEASE_FAILURE_LIMIT_S = 8.0
+
+
+class Lease(NamedTuple):
+    """A machine's lease.
+
+    generation  a random text of the process that renews it
+    host        the name of the computer, for messages
+    """
+
+    generation: str
+    host: str
+
+
+class MachineEntry(NamedTuple):
+    """A machine of the fleet, as it describes itself.
+
+    jwt      the member's JWT, which contains the public key that has signed all entries
+    version  the version of the shim
+    changed_ms  the time at which the machine has connected or disconnected, in milliseconds since 1970
+    """
+
+    name: str
+    jwt: str
+    version: str
+    vendors: tuple[str, ...]
+    changed_ms: int
+
+
+def encode_machine_entry(key: bytes, nonce: bytes, entry: MachineEntry, sender: KeyPair) -> bytes:
+    """Seal the entry of a machine."""
+    subject = build_session_subject(entry.name, MACHINE_ENTRY)
+    return seal(key, nonce, dump_json(entry._asdict()), subject.encode(), sender)
+
+
+def parse_machine_entry(
+    key: bytes, data: bytes, machine: str, issuer: str
+) -> tuple[MachineEntry, str]:
+    """Return the entry of a machine, and its public key. Raise SealError if the machine has not
+    signed it, or is not in the fleet.
+    """
+    context = build_session_subject(machine, MACHINE_ENTRY).encode()
+    fields = _parse_fields(unseal_unsigned(key, data, context))
+    claims = verify_member_jwt(get_text(fields, "jwt"), issuer)
+    if claims.name != machine:
+        raise SealError(f"{claims.name} has written the entry of {machine}")
+    open_sealed(key, data, context, claims.public_key)
+    changed_ms = fields.get("changed_ms")
+    entry = MachineEntry(
+        machine,
+        get_text(fields, "jwt"),
+        get_text(fields, "version"),
+        tuple(map(str, as_list(fields.get("vendors")))),
+        changed_ms if isinstance(changed_ms, int) else 0,
+    )
+    return entry, claims.public_key
+
+
+def seal_entry(
+    key: bytes, nonce: bytes, fields: Mapping[str, Any], subject: str, sender: KeyPair
+) -> bytes:
+    """Seal a lease or the entry of a session for its subject."""
+    return seal(key, nonce, dump_json(fields), subject.encode(), sender)
+
+
+def parse_entry(key: bytes, data: bytes, subject: str, public_key: str) -> dict[str, Any]:
+    """Return the fields of a lease or of a session. Raise SealError if the machine has not signed
+    it for this subject.
+    """
+    return _parse_fields(open_sealed(key, data, subject.encode(), public_key))
+
+
+def parse_lease(key: bytes, data: bytes, subject: str, public_key: str) -> Lease:
+    """Return a lease. Raise SealError if the machine has not signed it."""
+    fields = parse_entry(key, data, subject, public_key)
+    return Lease(get_text(fields, "generation"), get_text(fields, "host"))
+
+
+def split_session_subject(subject: str) -> tuple[str, str]:
+    """Return the machine, and the session or MACHINE_ENTRY, of a subject in SESSIONS_BUCKET."""
+    machine, _, session = subject.removeprefix(f"$KV.{SESSIONS_BUCKET}.").partition(".")
+    return machine, session
+
+
+def _parse_fields(data: bytes) -> dict[str, Any]:
+    try:
+        return as_dict(orjson.loads(data))
+    except orjson.JSONDecodeError:
+        raise SealError("an entry of the registry is not JSON") from None

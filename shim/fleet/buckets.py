@@ -1,0 +1,186 @@
+"""Creates, reads and writes the buckets of a fleet's registry.
+
+Entries are read with direct gets, whose permissions can be limited, and whose answers need no
+consumer on the server.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import nats.errors
+import orjson
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from shim.core.errors import ShimError
+from shim.core.fleet.registry import LEASE_TTL_S
+from shim.core.fleet.subjects import MACHINES_BUCKET, SESSIONS_BUCKET, get_bucket_stream
+from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import as_dict, get_text
+
+REQUEST_TIMEOUT_S = 5.0  # for the server to answer a request
+NANOSECONDS = 1_000_000_000
+# How long the server remembers that a lease has ended.
+MARKER_TTL_S = 30 * 86_400
+MAX_BUCKET_BYTES = 256 * 1024 * 1024
+WRONG_SEQUENCE = 10071  # the error code of an entry that was changed by another process
+DELETED = {"KV-Operation": "DEL"}
+
+LEASES_CONFIG = {
+    "max_age": round(LEASE_TTL_S * NANOSECONDS),
+    "allow_msg_ttl": True,
+    "subject_delete_marker_ttl": MARKER_TTL_S * NANOSECONDS,
+}
+
+
+class BucketError(ShimError):
+    """Raised if the server does not answer, or refuses a request. `code` is its error code, or 0."""
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(f"the server of the fleet: {text}")
+        self.code = code
+
+
+class StoredEntry(NamedTuple):
+    """An entry of a bucket: its subject, its content, and its sequence number in the stream. A
+    deleted entry has no content.
+    """
+
+    subject: str
+    data: bytes
+    sequence: int
+
+
+async def create_buckets(client: Client) -> None:
+    """Create the buckets if they are missing. Raise BucketError if that is not possible."""
+    for bucket, config in ((MACHINES_BUCKET, LEASES_CONFIG), (SESSIONS_BUCKET, {})):
+        await create_stream(
+            client,
+            get_bucket_stream(bucket),
+            {
+                "subjects": [f"$KV.{bucket}.>"],
+                "max_msgs_per_subject": 1,
+                "max_bytes": MAX_BUCKET_BYTES,
+                "discard": "new",
+                **config,
+            },
+        )
+
+
+async def create_stream(client: Client, name: str, config: Mapping[str, Any]) -> None:
+    """Create a stream if it is missing. Raise BucketError if that is not possible."""
+    defaults = {"name": name, "storage": "file", "allow_direct": True, "allow_rollup_hdrs": True}
+    await _request(client, f"$JS.API.STREAM.CREATE.{name}", dump_json({**defaults, **config}))
+
+
+async def put_entry(client: Client, subject: str, data: bytes, *, after: int | None = None) -> int:
+    """Store an entry, and return its sequence number. `after` is the number of the entry that it
+    replaces, or None for any. Raise BucketError if the server does not confirm it.
+    """
+    headers = None
+    if after is not None:
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(after)}
+    answer = await _request(client, subject, data, headers)
+    sequence = answer.get("seq")
+    return sequence if isinstance(sequence, int) else 0
+
+
+async def delete_entry(client: Client, subject: str) -> None:
+    """Delete an entry. Raise BucketError if the server does not confirm it."""
+    await _request(client, subject, b"", DELETED)
+
+
+async def read_entry(client: Client, bucket: str, subject: str) -> StoredEntry | None:
+    """Return the entry of a subject, or None if there is none. The subject may have wildcards."""
+    request = f"$JS.API.DIRECT.GET.{get_bucket_stream(bucket)}.{subject}"
+    try:
+        message = await client.request(request, timeout=REQUEST_TIMEOUT_S)
+    except nats.errors.NoRespondersError:
+        return None  # the bucket does not exist yet
+    except (nats.errors.Error, TimeoutError) as error:
+        raise BucketError(_explain(error)) from None
+    if get_status(message):
+        return None
+    return _parse_stored_entry(message)
+
+
+async def read_entries(client: Client, bucket: str, pattern: str) -> Sequence[StoredEntry]:
+    """Return all entries whose subject matches a pattern. Raise BucketError if the server does not
+    answer.
+    """
+    inbox = client.new_inbox()
+    subscription = await client.subscribe(inbox)
+    body = dump_json({"multi_last": [pattern]})
+    entries = list[StoredEntry]()
+    try:
+        stream = get_bucket_stream(bucket)
+        await client.publish(f"$JS.API.DIRECT.GET.{stream}", body, reply=inbox)
+        while True:
+            message = await subscription.next_msg(REQUEST_TIMEOUT_S)
+            status = get_status(message)
+            if status in ("503", "404", "204"):  # no bucket, no entry, or the end
+                return entries
+            if status:
+                raise BucketError(f"status {status}")
+            entries.append(_parse_stored_entry(message))
+    except (nats.errors.Error, TimeoutError) as error:
+        raise BucketError(_explain(error)) from None
+    finally:
+        await unsubscribe(subscription)
+
+
+async def unsubscribe(subscription: Any) -> None:
+    """End a subscription, unless the connection has ended."""
+    try:
+        await subscription.unsubscribe()
+    except nats.errors.Error:
+        pass
+
+
+def get_status(message: Msg) -> str:
+    """Return the status of an answer without content, or "" for an entry."""
+    return str((message.headers or {}).get("Status", ""))
+
+
+def is_deletion(headers: Mapping[str, str] | None) -> bool:
+    """Return whether a message in a bucket deletes its entry."""
+    fields = headers or {}
+    return "KV-Operation" in fields or "Nats-Marker-Reason" in fields
+
+
+def _parse_stored_entry(message: Msg) -> StoredEntry:
+    headers = message.headers or {}
+    data = message.data
+    if is_deletion(headers):
+        data = b""
+    return StoredEntry(
+        headers.get("Nats-Subject", ""), data, int(headers.get("Nats-Sequence", "0"))
+    )
+
+
+async def _request(
+    client: Client, subject: str, data: bytes, headers: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """Send a request, and return the fields of its answer. Raise BucketError if the server does not
+    answer, or answers with an error.
+    """
+    try:
+        message = await client.request(subject, data, REQUEST_TIMEOUT_S, headers=headers)
+        answer = as_dict(orjson.loads(message.data))
+    except nats.errors.NoRespondersError:
+        raise BucketError("JetStream does not answer, or the bucket does not exist") from None
+    except (nats.errors.Error, TimeoutError) as error:
+        raise BucketError(_explain(error)) from None
+    if "error" in answer:
+        error_fields = as_dict(answer["error"])
+        code = error_fields.get("err_code")
+        raise BucketError(
+            get_text(error_fields, "description"), code if isinstance(code, int) else 0
+        )
+    return answer
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, TimeoutError | nats.errors.TimeoutError):
+        return f"no answer within {REQUEST_TIMEOUT_S:g} s"
+    return str(error).removeprefix("nats: ")

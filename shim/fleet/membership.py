@@ -1,0 +1,114 @@
+"""What the commands of a member need: a check of the connection, the state of `shim fleet run`, and the
+removal of this machine's entries.
+"""
+
+import asyncio
+import datetime
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+import nats.errors
+import orjson
+
+from shim.bridge import sockets
+from shim.core.bridge.frames import FrameError, encode_frame, parse_frame
+from shim.core.fleet.join_file import JoinFile
+from shim.core.fleet.roles import MACHINE
+from shim.core.fleet.subjects import (
+    SESSIONS_BUCKET,
+    build_lease_subject,
+    build_session_subject,
+    get_bucket_stream,
+)
+from shim.core.reading.values import as_dict, get_text
+from shim.fleet.buckets import REQUEST_TIMEOUT_S, create_buckets, delete_entry, read_entries
+from shim.fleet.connection import FleetConnection, connect_to_fleet
+from shim.fleet.folder import require_join_file
+from shim.state.config import get_fleet_folder
+
+STATUS_TIMEOUT_S = 2.0
+MAX_STATUS_BYTES = 64 * 1024
+
+
+class ProcessStatus(NamedTuple):
+    """The state of `shim fleet run`. `problem` is "" if it is connected."""
+
+    pid: int
+    problem: str
+
+
+def check_connection(join: JoinFile) -> float:
+    """Connect to the server, and check what this member needs there. Return by how many seconds the
+    server's clock is ahead, or 0 if this member cannot read it.
+
+    Raise FleetUnavailableError if the server cannot be reached or refuses this member, or BucketError
+    if the registry cannot be created.
+    """
+    return asyncio.run(_check_connection(join))
+
+
+async def _check_connection(join: JoinFile) -> float:
+    async with connect_to_fleet(join) as connection:
+        if join.role == MACHINE:
+            await create_buckets(connection.client)
+        return await _measure_clock_difference(connection)
+
+
+async def _measure_clock_difference(connection: FleetConnection) -> float:
+    if connection.join.session:
+        return 0.0
+    request = f"$JS.API.STREAM.INFO.{get_bucket_stream(SESSIONS_BUCKET)}"
+    try:
+        message = await connection.client.request(request, timeout=REQUEST_TIMEOUT_S)
+    except nats.errors.Error:
+        return 0.0
+    server_time = get_text(as_dict(orjson.loads(message.data)), "ts")
+    with suppress(ValueError):
+        # The server writes nanoseconds.
+        seconds = datetime.datetime.fromisoformat(f"{server_time[:19]}+00:00").timestamp()
+        return seconds - time.time()
+    return 0.0
+
+
+def load_process_status(environment: Mapping[str, str]) -> ProcessStatus | None:
+    """Return the state of this user's `shim fleet run`, or None if it does not run."""
+    try:
+        connection = sockets.connect_to_host(get_fleet_folder(environment))
+    except (OSError, ValueError):
+        return None
+    with connection:
+        connection.settimeout(STATUS_TIMEOUT_S)
+        try:
+            connection.sendall(encode_frame("status"))
+            frame = parse_frame(_read_line(connection))
+        except (OSError, FrameError) as error:
+            return ProcessStatus(0, f"it does not answer: {error}")
+    pid = frame.get("pid")
+    return ProcessStatus(pid if isinstance(pid, int) else 0, get_text(frame, "problem"))
+
+
+def _read_line(connection: socket.socket) -> bytes:
+    with connection.makefile("rb") as file:
+        return file.readline(MAX_STATUS_BYTES)
+
+
+def remove_entries(environment: Mapping[str, str]) -> None:
+    """Remove the lease, the sessions and the entry of this machine from the registry. Raise
+    FleetUnavailableError or BucketError if this fails.
+    """
+    asyncio.run(_remove_entries(require_join_file(environment)))
+
+
+async def _remove_entries(join: JoinFile) -> None:
+    if join.role != MACHINE:
+        return
+    async with connect_to_fleet(join) as connection:
+        client = connection.client
+        await delete_entry(client, build_lease_subject(join.machine))
+        pattern = build_session_subject(join.machine, "*")
+        for stored in await read_entries(client, SESSIONS_BUCKET, pattern):
+            if stored.data:
+                await delete_entry(client, stored.subject)

@@ -1,0 +1,178 @@
+"""Publishes this machine and its sessions in the registry of the fleet."""
+
+import asyncio
+import os
+import platform
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from shim import __version__
+from shim.bridge.machines.relay import list_relayed_sessions
+from shim.core.errors import FrontendError
+from shim.core.fleet.join_file import get_member_key_pair, get_read_key
+from shim.core.fleet.registry import (
+    LEASE_FAILURE_LIMIT_S,
+    LEASE_INTERVAL_S,
+    Lease,
+    MachineEntry,
+    encode_machine_entry,
+    parse_lease,
+    seal_entry,
+    split_session_subject,
+)
+from shim.core.fleet.sealing import NONCE_BYTES, SealError
+from shim.core.fleet.subjects import (
+    MACHINE_ENTRY,
+    MACHINES_BUCKET,
+    SESSIONS_BUCKET,
+    build_lease_subject,
+    build_session_subject,
+)
+from shim.core.reading.json_text import dump_json
+from shim.fleet.buckets import (
+    WRONG_SEQUENCE,
+    BucketError,
+    create_buckets,
+    delete_entry,
+    put_entry,
+    read_entries,
+    read_entry,
+)
+from shim.fleet.connection import FleetConnection, FleetUnavailableError
+
+# The local registry is read this often. Reading 100 sessions takes a few milliseconds.
+SCAN_INTERVAL_S = 1.0
+# How long a lease of another process is watched, before this process replaces it.
+TAKEOVER_WAIT_S = LEASE_INTERVAL_S * 2
+GENERATION_BYTES = 8
+
+
+class ClonedMachineError(FrontendError):
+    """Raised if another process renews the lease of this machine."""
+
+    def __init__(self, name: str, other_host: str) -> None:
+        super().__init__(
+            f"the machine {name} is already connected to the fleet, from {other_host}; this is "
+            f"{platform.node()}",
+            hint="a copied machine needs a join file of its own: `shim fleet invite --machine NAME`",
+        )
+
+
+class MachinePublisher:
+    """Publishes the lease, the entry and the sessions of this machine over one connection."""
+
+    def __init__(self, connection: FleetConnection, environment: Mapping[str, str]) -> None:
+        self._client = connection.client
+        self._join = connection.join
+        self._environment = environment
+        self._key = get_read_key(connection.join)
+        self._key_pair = get_member_key_pair(connection.join)
+        self._lease = Lease(secrets.token_hex(GENERATION_BYTES), platform.node())
+        self._lease_subject = build_lease_subject(connection.join.machine)
+        self._lease_sequence = 0
+        self._published: dict[str, bytes] = {}
+
+    async def start(self) -> None:
+        """Acquire the lease, and publish the machine and its sessions. Raise ClonedMachineError if
+        another process renews the lease, and BucketError if the server refuses an entry.
+        """
+        await create_buckets(self._client)
+        await self._acquire_lease()
+        await self._put_machine_entry()
+        await self._remove_old_sessions()
+        await self.publish_sessions()
+
+    async def renew_lease(self) -> NoReturn:
+        """Renew the lease forever. Raise FleetUnavailableError if this fails for
+        LEASE_FAILURE_LIMIT_S, and ClonedMachineError if another process has replaced it.
+        """
+        renewed_s = time.monotonic()
+        while True:
+            await asyncio.sleep(LEASE_INTERVAL_S)
+            try:
+                await self._put_lease()
+                renewed_s = time.monotonic()
+            except BucketError as error:
+                if error.code == WRONG_SEQUENCE:
+                    raise FleetUnavailableError("another process has replaced the lease") from None
+                if time.monotonic() - renewed_s > LEASE_FAILURE_LIMIT_S:
+                    raise FleetUnavailableError(f"the lease is not renewed: {error}") from None
+
+    async def watch_sessions(self) -> NoReturn:
+        """Publish the changes of sessions forever. Raise BucketError if the server refuses one."""
+        while True:
+            await asyncio.sleep(SCAN_INTERVAL_S)
+            await self.publish_sessions()
+
+    async def publish_sessions(self) -> None:
+        """Publish the sessions that have changed, and remove those that were removed here."""
+        sessions = await asyncio.to_thread(
+            list_relayed_sessions, self._environment, includes_ended=True
+        )
+        contents = {str(fields["session"]): dump_json(fields) for fields in sessions}
+        for fields in sessions:
+            session = str(fields["session"])
+            if self._published.get(session) != contents[session]:
+                await self._put(build_session_subject(self._join.machine, session), fields)
+                self._published[session] = contents[session]
+        for session in [each for each in self._published if each not in contents]:
+            await delete_entry(self._client, build_session_subject(self._join.machine, session))
+            del self._published[session]
+
+    async def stop(self) -> None:
+        """Remove the lease, so that this machine is away at once."""
+        await self._put_machine_entry()
+        await delete_entry(self._client, self._lease_subject)
+
+    async def _acquire_lease(self) -> None:
+        """Acquire the lease. A lease of another process must not be renewed for TAKEOVER_WAIT_S."""
+        stored = await read_entry(self._client, MACHINES_BUCKET, self._lease_subject)
+        if stored is not None and stored.data:
+            await asyncio.sleep(TAKEOVER_WAIT_S)
+            later = await read_entry(self._client, MACHINES_BUCKET, self._lease_subject)
+            if later is not None and later.data and later.sequence != stored.sequence:
+                raise ClonedMachineError(self._join.machine, self._read_host(later.data))
+            stored = later
+        if stored is not None:
+            self._lease_sequence = stored.sequence
+        await self._put_lease()
+
+    def _read_host(self, data: bytes) -> str:
+        try:
+            lease = parse_lease(self._key, data, self._lease_subject, self._key_pair.public_key)
+        except SealError:
+            return "an unknown computer"
+        return lease.host
+
+    async def _put_lease(self) -> None:
+        sealed = self._seal(self._lease._asdict(), self._lease_subject)
+        self._lease_sequence = await put_entry(
+            self._client, self._lease_subject, sealed, after=self._lease_sequence
+        )
+
+    async def _put_machine_entry(self) -> None:
+        entry = MachineEntry(
+            self._join.machine, self._join.jwt, __version__, (), round(1000 * time.time())
+        )
+        sealed = encode_machine_entry(self._key, os.urandom(NONCE_BYTES), entry, self._key_pair)
+        subject = build_session_subject(self._join.machine, MACHINE_ENTRY)
+        await put_entry(self._client, subject, sealed)
+
+    async def _remove_old_sessions(self) -> None:
+        """Remove the entries of sessions that were removed here while there was no connection."""
+        sessions = await asyncio.to_thread(
+            list_relayed_sessions, self._environment, includes_ended=True
+        )
+        present = {MACHINE_ENTRY, *(str(fields["session"]) for fields in sessions)}
+        pattern = build_session_subject(self._join.machine, "*")
+        for stored in await read_entries(self._client, SESSIONS_BUCKET, pattern):
+            if stored.data and split_session_subject(stored.subject)[1] not in present:
+                await delete_entry(self._client, stored.subject)
+
+    async def _put(self, subject: str, fields: Mapping[str, Any]) -> None:
+        await put_entry(self._client, subject, self._seal(fields, subject))
+
+    def _seal(self, fields: Mapping[str, Any], subject: str) -> bytes:
+        return seal_entry(self._key, os.urandom(NONCE_BYTES), fields, subject, self._key_pair)

@@ -1,0 +1,162 @@
+"""The process `shim fleet run`: one per user and machine. It publishes this machine, accepts tunnels,
+and answers the commands of its user on a Unix socket.
+
+No session depends on it. If it ends, the sessions go on, and other machines see this one as away.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from shim.bridge.lock import acquire_session_host_lock
+from shim.bridge.sockets import open_host_listener, remove_host_socket
+from shim.core.bridge.frames import FrameError, encode_frame, parse_frame
+from shim.core.errors import FrontendError
+from shim.core.fleet.join_file import JoinFile
+from shim.core.fleet.roles import MACHINE
+from shim.fleet.buckets import BucketError
+from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
+from shim.fleet.folder import check_expiry, require_join_file
+from shim.fleet.machine_tunnels import MachineTunnels
+from shim.fleet.publisher import ClonedMachineError, MachinePublisher
+from shim.fleet.tunnels import run_until_first_end
+from shim.fleet.view import FleetView, build_listing
+from shim.state.config import get_fleet_folder
+
+# The wait before the next connection, which is doubled after each failure.
+FIRST_RETRY_S = 0.5
+MAX_RETRY_S = 15.0
+# A connection that has lasted for this long was a success.
+STABLE_CONNECTION_S = 30.0
+# The registry is loaded again in this interval, in case that a change was not received.
+RELOAD_INTERVAL_S = 60.0
+MAX_REQUEST_BYTES = 64 * 1024
+
+
+def run_fleet(environment: Mapping[str, str]) -> None:
+    """Run until SIGTERM or SIGINT. Raise FrontendError if this machine has not joined a fleet, if
+    another process runs already, or if the machine was copied.
+    """
+    join = require_join_file(environment)
+    folder = get_fleet_folder(environment)
+    lock = acquire_session_host_lock(folder)
+    if lock is None:
+        raise FrontendError(
+            "`shim fleet run` runs already", hint="`shim fleet status` shows its state"
+        )
+    try:
+        remove_host_socket(folder)
+        asyncio.run(FleetProcess(join, environment).run())
+    finally:
+        remove_host_socket(folder)
+        os.close(lock)
+
+
+class FleetProcess:
+    """The state of the process: the view of the registry, and the state of the connection."""
+
+    def __init__(self, join: JoinFile, environment: Mapping[str, str]) -> None:
+        self._join = join
+        self._environment = environment
+        self._view = FleetView(join)
+        self._problem = "not connected yet"
+
+    async def run(self) -> None:
+        """Run until a signal arrives."""
+        listener = open_host_listener(get_fleet_folder(self._environment))
+        server = await asyncio.start_unix_server(
+            self._answer_client, sock=listener, limit=MAX_REQUEST_BYTES
+        )
+        stop_requested = asyncio.Event()
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(signal_number, stop_requested.set)
+        async with server:
+            await run_until_first_end(self._stay_connected(), _wait(stop_requested))
+
+    async def _stay_connected(self) -> NoReturn:
+        """Connect again whenever the connection is lost."""
+        retry_s = FIRST_RETRY_S
+        while True:
+            started_s = time.monotonic()
+            try:
+                check_expiry(self._join)
+                async with connect_to_fleet(self._join) as connection:
+                    await self._serve_connection(connection)
+            except ClonedMachineError:
+                raise
+            except (BucketError, FleetUnavailableError) as error:
+                self._problem = str(error)
+                _print_line(str(error))
+            self._view.set_disconnected()
+            if time.monotonic() - started_s > STABLE_CONNECTION_S:
+                retry_s = FIRST_RETRY_S
+            await asyncio.sleep(retry_s)
+            retry_s = min(2 * retry_s, MAX_RETRY_S)
+
+    async def _serve_connection(self, connection: FleetConnection) -> None:
+        """Serve a connection until it is lost. Then raise FleetUnavailableError or BucketError."""
+        services: list[Coroutine[Any, Any, NoReturn]] = [connection.wait_until_lost()]
+        publisher = None
+        if self._join.role == MACHINE:
+            publisher = MachinePublisher(connection, self._environment)
+            await publisher.start()
+            services += [
+                publisher.renew_lease(),
+                publisher.watch_sessions(),
+                MachineTunnels(connection, self._environment).serve(),
+            ]
+        if not self._join.session:
+            await self._view.watch(connection)
+        services.append(self._reload_view(connection))
+        try:
+            await run_until_first_end(*services)
+        finally:
+            if publisher is not None:
+                with suppress(BucketError):
+                    await publisher.stop()
+
+    async def _reload_view(self, connection: FleetConnection) -> NoReturn:
+        while True:
+            await self._view.load(connection)
+            if self._problem:
+                self._problem = ""
+                _print_line(f"connected to {self._join.url} as {self._join.machine}")
+            await asyncio.sleep(RELOAD_INTERVAL_S)
+
+    async def _answer_client(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Answer the requests of a command of this user."""
+        try:
+            while line := await reader.readline():
+                writer.write(self._answer_request(line))
+                await writer.drain()
+        except (OSError, ValueError):  # the client has gone, or has sent too much
+            pass
+        finally:
+            writer.close()
+
+    def _answer_request(self, line: bytes) -> bytes:
+        try:
+            kind = parse_frame(line)["kind"]
+        except FrameError as error:
+            return encode_frame("bye", reason=str(error))
+        if kind == "fleet":
+            return encode_frame("fleet", machines=build_listing(self._view.list_machines()))
+        if kind == "status":
+            return encode_frame("status", problem=self._problem, pid=os.getpid())
+        return encode_frame("bye", reason=f"the request {kind[:40]!r} is unknown")
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+def _print_line(text: str) -> None:
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,218 @@
+"""What the registry of a fleet says about all machines and sessions."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from nats.aio.msg import Msg
+
+from shim.core.fleet.join_file import JoinFile, get_read_key
+from shim.core.fleet.jwt import get_issuer
+from shim.core.fleet.registry import (
+    LEASE_TTL_S,
+    MachineEntry,
+    parse_entry,
+    parse_lease,
+    parse_machine_entry,
+    split_session_subject,
+)
+from shim.core.fleet.sealing import SealError
+from shim.core.fleet.subjects import (
+    MACHINE_ENTRY,
+    MACHINES_BUCKET,
+    SESSIONS_BUCKET,
+    build_lease_subject,
+    build_session_subject,
+)
+from shim.fleet.buckets import StoredEntry, is_deletion, read_entries, read_entry
+from shim.fleet.connection import FleetConnection
+
+
+class FleetMachine(NamedTuple):
+    """A machine of the fleet.
+
+    away_ms   the time since which it is not connected, in milliseconds since 1970, or None
+    sessions  the fields of its sessions, as a relay lists them
+    """
+
+    entry: MachineEntry
+    away_ms: int | None
+    sessions: list[dict[str, Any]]
+
+
+class FleetView:
+    """The entries of the registry, as far as this member may read them. Entries that their machine
+    has not signed are ignored.
+    """
+
+    def __init__(self, join: JoinFile) -> None:
+        self._join = join
+        self._key = get_read_key(join)
+        self._issuer = get_issuer(join.jwt)
+        self._machines: dict[str, tuple[MachineEntry, str]] = {}
+        self._sessions: dict[str, dict[str, dict[str, Any]]] = {}
+        self._lease_data: dict[str, bytes] = {}
+        # The times at which leases end, on the monotonic clock, and at which machines went away.
+        self._lease_ends_s: dict[str, float] = {}
+        self._away_ms: dict[str, int] = {}
+
+    async def load(self, connection: FleetConnection) -> None:
+        """Load all entries from the server. Raise BucketError if it does not answer."""
+        client = connection.client
+        if self._join.session:
+            await self._load_session(connection)
+            return
+        machines = await read_entries(
+            client, SESSIONS_BUCKET, build_session_subject("*", MACHINE_ENTRY)
+        )
+        leases = await read_entries(client, MACHINES_BUCKET, build_lease_subject("*"))
+        self._replace_machines(machines)
+        names = list(self._machines)
+        sessions = await asyncio.gather(
+            *(
+                read_entries(client, SESSIONS_BUCKET, build_session_subject(name, "*"))
+                for name in names
+            )
+        )
+        for name, entries in zip(names, sessions, strict=True):
+            self._sessions[name] = {}
+            self.update_sessions(entries)
+        self._lease_ends_s.clear()
+        for lease in leases:
+            self._update_lease(lease.subject, lease.data)
+
+    async def _load_session(self, connection: FleetConnection) -> None:
+        """Load the only session that this member may see, and its machine."""
+        client = connection.client
+        session = await read_entry(
+            client, SESSIONS_BUCKET, build_session_subject("*", self._join.session)
+        )
+        if session is None:
+            return
+        name, _ = split_session_subject(session.subject)
+        machine = await read_entry(
+            client, SESSIONS_BUCKET, build_session_subject(name, MACHINE_ENTRY)
+        )
+        lease = await read_entry(client, MACHINES_BUCKET, build_lease_subject(name))
+        self._replace_machines([each for each in (machine,) if each is not None])
+        self.update_sessions([session])
+        if lease is not None:
+            self._update_lease(lease.subject, lease.data)
+
+    async def watch(self, connection: FleetConnection) -> None:
+        """Receive all further changes of entries. The entries are loaded afterwards, so that none is
+        missing.
+        """
+        await connection.client.subscribe(f"$KV.{SESSIONS_BUCKET}.>", cb=self._handle_session)
+        await connection.client.subscribe(f"$KV.{MACHINES_BUCKET}.>", cb=self._handle_lease)
+
+    def set_disconnected(self) -> None:
+        """Treat all machines as away, because the connection to the server is lost."""
+        now_ms = round(1000 * time.time())
+        for name in self._lease_ends_s:
+            self._away_ms.setdefault(name, now_ms)
+        self._lease_ends_s.clear()
+
+    def list_machines(self) -> list[FleetMachine]:
+        """Return all machines except this one, in the order of their names."""
+        return [
+            FleetMachine(entry, self._find_away_time(name), list(self._list_sessions(name)))
+            for name, (entry, _) in sorted(self._machines.items())
+            if name != self._join.machine
+        ]
+
+    def update_sessions(self, entries: Iterable[StoredEntry]) -> None:
+        """Store or remove the entries of sessions."""
+        for stored in entries:
+            machine, session = split_session_subject(stored.subject)
+            if session != MACHINE_ENTRY:
+                self._update_session(machine, session, stored)
+
+    def _replace_machines(self, entries: Iterable[StoredEntry]) -> None:
+        self._machines.clear()
+        for stored in entries:
+            self._update_machine(stored)
+
+    def _update_machine(self, stored: StoredEntry) -> None:
+        name, _ = split_session_subject(stored.subject)
+        if not stored.data:
+            self._machines.pop(name, None)
+            return
+        try:
+            self._machines[name] = parse_machine_entry(self._key, stored.data, name, self._issuer)
+        except SealError:
+            return
+
+    def _update_session(self, machine: str, session: str, stored: StoredEntry) -> None:
+        sessions = self._sessions.setdefault(machine, {})
+        if not stored.data:
+            sessions.pop(session, None)
+            return
+        if machine not in self._machines:
+            return
+        try:
+            public_key = self._machines[machine][1]
+            sessions[session] = parse_entry(self._key, stored.data, stored.subject, public_key)
+        except SealError:
+            return
+
+    def _list_sessions(self, machine: str) -> Iterable[dict[str, Any]]:
+        for session, fields in self._sessions.get(machine, {}).items():
+            if fields.get("session") == session:
+                yield fields
+
+    def _update_lease(self, subject: str, data: bytes) -> None:
+        name = subject.rpartition(".")[2]
+        if not data:
+            self._lease_ends_s.pop(name, None)
+            return
+        if name not in self._machines:
+            return
+        try:
+            parse_lease(self._key, data, subject, self._machines[name][1])
+        except SealError:
+            return
+        self._away_ms.pop(name, None)
+        self._lease_ends_s[name] = time.monotonic() + LEASE_TTL_S
+
+    def _find_away_time(self, name: str) -> int | None:
+        """Return the time since which a machine is away, or None if it has a lease."""
+        end_s = self._lease_ends_s.get(name)
+        now_s = time.monotonic()
+        if end_s is not None and now_s < end_s:
+            return None
+        if end_s is not None:
+            self._away_ms[name] = round(1000 * (time.time() - (now_s - end_s)))
+            del self._lease_ends_s[name]
+        return self._away_ms.get(name, self._machines[name][0].changed_ms)
+
+    async def _handle_session(self, message: Msg) -> None:
+        _, session = split_session_subject(message.subject)
+        stored = _get_stored_entry(message)
+        if session == MACHINE_ENTRY:
+            self._update_machine(stored)
+        else:
+            self.update_sessions([stored])
+
+    async def _handle_lease(self, message: Msg) -> None:
+        self._update_lease(message.subject, _get_stored_entry(message).data)
+
+
+def _get_stored_entry(message: Msg) -> StoredEntry:
+    data = b"" if is_deletion(message.headers) else message.data
+    return StoredEntry(message.subject, data, 0)
+
+
+def build_listing(machines: Iterable[FleetMachine]) -> list[Mapping[str, Any]]:
+    """Return the machines as the fields of the frame `fleet`."""
+    return [
+        {
+            "name": machine.entry.name,
+            "version": machine.entry.version,
+            "vendors": machine.entry.vendors,
+            "away": machine.away_ms,
+            "sessions": machine.sessions,
+        }
+        for machine in machines
+    ]
