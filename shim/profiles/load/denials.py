@@ -93,10 +93,15 @@ DENIAL_KEYS = {
         "tools, no temporary file is written",
     ),
     "plain": ConfigKey(ConfigNode.read_text_table, "environment variables and their values"),
+    "asking_plain": ConfigKey(
+        ConfigNode.read_text_table,
+        "environment variables and their values, which are set only if `[acp]` drives the program",
+    ),
     "json": ConfigKey(
         ConfigNode.read_text_table,
         "environment variables with a JSON object (`{denials}`), which is merged into the "
-        "value from the environment",
+        "value from the environment. `{bundled}` is the folder with the bundled profiles, in the "
+        "form of a URL",
     ),
 }
 # The longest MCP tool name, including its prefix. The program may cut a longer name.
@@ -200,11 +205,11 @@ class ToolDenialTemplates:
                 )
             files = (path,)
         args = tuple(arg.replace("{file}", "".join(files)) for arg in self._config["args"])
-        return ToolDenialConfig(
-            args,
-            {**self._config["plain"], **self._merge_json_variables(text, request.environment)},
-            files,
-        )
+        variables = dict(self._config["plain"])
+        if request.persistent:
+            variables |= self._config["asking_plain"]
+        variables |= self._merge_json_variables(text, request.environment)
+        return ToolDenialConfig(args, variables, files)
 
     def _list_denials(self, request: LaunchRequest) -> list[str]:
         """Return the texts that deny tools and servers, in the program's format."""
@@ -307,9 +312,11 @@ def _has_rules(request: LaunchRequest) -> bool:
 
 
 def _merge_json(base: Any, override: Any) -> Any:
-    """Return `base` merged with `override`. The keys from `override` are last, because the last
-    matching rule applies.
+    """Return `base` merged with `override`. The keys and list items from `override` are last,
+    because the last matching rule applies.
     """
+    if isinstance(base, list) and isinstance(override, list):
+        return base + override
     if not (isinstance(base, dict) and isinstance(override, dict)):
         return override
     remaining = {key: value for key, value in base.items() if key not in override}
