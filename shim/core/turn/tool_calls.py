@@ -461,8 +461,14 @@ class ToolCalls:
             self._writer.write_system_message("status", {"status": "requesting"})
 
     def _report_next_request(self) -> None:
-        """Report the request that follows the results of all calls of a reply."""
-        if not self.open_calls and self._machine.state is READY:
+        """Report the request that follows the results of all calls of a reply. No request follows
+        if the turn's outcome is known.
+        """
+        if (
+            not self.open_calls
+            and self._machine.state is READY
+            and self._outcome_tracker.outcome is None
+        ):
             self.report_model_request()
 
     def stop_turn_for_forbidden_call(self, call_id: str, reason: str) -> None:

@@ -612,6 +612,7 @@ class Turn:
             self.machine.move_to(READY, True)
         for text in visible_texts:
             self.writer.write_synthetic_user_text(text)
+        self.tool_calls.report_model_request()
 
     def finish(self) -> None:
         """Write the result now, without waiting until the child process exits."""

@@ -346,6 +346,25 @@ def test_request_is_reported_before_a_reply_and_after_the_last_result_with_parti
     assert stage.take_summary() == ["init"]
 
 
+def test_no_request_is_reported_after_the_result_of_an_interrupted_call():
+    stage = Stage(partial=True)
+    stage.turn.add_tool_call("a", "Bash", {})
+    stage.take_summary()
+    stage.turn.record_interrupt()
+    stage.turn.add_tool_result("a", "x", False)
+    assert "system:status" not in stage.take_summary()
+
+
+def test_request_of_a_turn_that_a_hook_continues_is_reported():
+    stage = Stage(partial=True)
+    stage.turn.add_text("a")
+    stage.turn.record_turn_end()
+    stage.take_summary()
+    stage.turn.continue_after_hook(["run the tests"])
+    line = stage.take_lines()[-1]
+    assert (line["subtype"], line["status"]) == ("status", "requesting")
+
+
 def test_system_line_does_not_close_the_open_block():
     stage = Stage(partial=True)
     stage.turn.add_text("a")
