@@ -284,7 +284,7 @@ class ChildDriver:
     def cancel_hook_commands(self) -> None:
         """End the hook commands that are running. Their answers have no effect."""
         if self._hook_commands is not None:
-            self._hook_commands.running_scope.cancel()
+            self._hook_commands.cancel_running_commands()
 
     async def _write_turn_end(self, lines: bytes, commands: StreamCommands) -> None:
         """Write the last lines of a turn. The session is stored first, because the frontend may

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.actions import FrontendAction
 
+# A slow command of a frequent event, such as PostToolUse, would otherwise fill the machine with
+# processes. The event waits for the commands beyond this limit.
+MAX_BACKGROUND_COMMANDS = 32
+
 
 class EventHookRunner:
     """Runs the hook commands that the control session requests, for all events except PreToolUse.
@@ -41,7 +45,8 @@ class EventHookRunner:
         self._tasks = tasks
         self._environment = {**environment, "CLAUDE_PROJECT_DIR": cwd}
         self._cwd = cwd
-        self.running_scope = anyio.CancelScope()  # of the commands that are running
+        self._scopes: set[anyio.CancelScope] = set()  # of the events whose commands are running
+        self._background_count = 0  # the commands that are running in the background
 
     async def run_requested_commands(self) -> "list[FrontendAction]":
         """Run the requested commands until all of them have exited. Return the actions that result
@@ -55,12 +60,39 @@ class EventHookRunner:
         async def run_call(call: HookCommandCall) -> None:
             actions.extend(await self._run_call(call))
 
-        with anyio.CancelScope() as self.running_scope:
-            async with anyio.create_task_group() as tasks:
-                for call in calls:
-                    group = self._tasks if call.hook.runs_in_background else tasks
-                    group.start_soon(run_call, call)
+        with anyio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                async with anyio.create_task_group() as tasks:
+                    for call in calls:
+                        if not self._start_in_background(call):
+                            tasks.start_soon(run_call, call)
+            finally:
+                self._scopes.remove(scope)
         return actions
+
+    def cancel_running_commands(self) -> None:
+        """End the commands that are running, of all events. Commands in the background continue."""
+        for scope in tuple(self._scopes):
+            scope.cancel()
+
+    def _start_in_background(self, call: HookCommandCall) -> bool:
+        """Start a command for which nothing waits. Return False if the command must be waited for,
+        or if too many commands are running in the background.
+        """
+        if not call.hook.runs_in_background:
+            return False
+        if self._background_count >= MAX_BACKGROUND_COMMANDS:
+            return False
+        self._background_count += 1
+        self._tasks.start_soon(self._run_in_background, call)
+        return True
+
+    async def _run_in_background(self, call: HookCommandCall) -> None:
+        try:
+            await self._run_call(call)
+        finally:
+            self._background_count -= 1
 
     async def _run_call(self, call: HookCommandCall) -> "list[FrontendAction]":
         self._control.report_hook_start(call)
