@@ -21,7 +21,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import NamedTuple
 from shim.core.reading.values import get_text, split_machine
 from shim.io.stderr import warn
-from shim.state.machines import Machine, find_machine, load_machines
+from shim.state.machines import Machine, find_machine
 
 # The timeout for a command. The slowest command stops a host and starts it again.
 COMMAND_TIMEOUT_S = 120.0
@@ -60,7 +60,7 @@ def get_machine(session_id: str, environment: Mapping[str, str]) -> Machine:
     """Return the machine of the session MACHINE:UUID. Raise FrontendError if the settings have no
     such machine.
     """
-    return find_machine(split_machine(session_id)[0], load_machines(environment))
+    return find_machine(split_machine(session_id)[0], environment)
 
 
 # -- commands --------------------------------------------------------------------------------------

@@ -48,7 +48,8 @@ class FleetConnection:
         self.join = join
         self.client = Client()
         self._closed = asyncio.Event()
-        self._error_texts: list[str] = []
+        self._violation = ""  # the last subject that the server did not allow
+        self._failure = ""  # why the server has closed the connection
 
     async def open(self) -> None:
         """Connect to the server. Raise FleetUnavailableError with the reason if this fails."""
@@ -94,23 +95,35 @@ class FleetConnection:
     @property
     def last_error(self) -> str:
         """The last error that the server has reported, or ""."""
-        return self._error_texts[-1] if self._error_texts else ""
+        return self._failure or self._violation
 
     async def _add_error(self, error: Exception) -> None:
-        self._error_texts = [str(error)]
+        text = _format_error(error)
+        # The library does not report the server's reason here, such as a revocation. The end of the
+        # connection follows it, and is reported.
+        if self.client.last_error is not None and isinstance(error, nats.errors.UnexpectedEOF):
+            text = _format_error(self.client.last_error)
+        if text.lower().startswith("permissions violation"):
+            self._violation = text
+        else:
+            self._failure = text
 
     async def _set_closed(self) -> None:
         self._closed.set()
 
     def _explain(self, error: Exception | None) -> str:
         """Return why the connection failed. A refused login is only reported to the callback."""
-        if self.last_error:
-            return self.last_error.removeprefix("nats: ").strip("'")
+        if self._failure:
+            return self._failure
         if isinstance(error, TimeoutError):
             return f"no answer from {self.join.url} within {CONNECT_TIMEOUT_S:g} s"
         if error is None:
             return "the connection was lost"
         return f"{self.join.url}: {explain_os_error(error)}"
+
+
+def _format_error(error: Exception) -> str:
+    return str(error).removeprefix("nats: ").strip("'")
 
 
 @asynccontextmanager

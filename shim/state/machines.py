@@ -101,14 +101,18 @@ def build_check_command(machine: Machine) -> str:
     return f"ssh {machine.destination} {machine.program} --version"
 
 
-def find_machine(name: str, machines: Mapping[str, Machine]) -> Machine:
-    """Return the machine with a name. Raise FrontendError if the settings have no such machine."""
+def find_machine(name: str, environment: Mapping[str, str]) -> Machine:
+    """Return the machine with a name. A name that is not known here may be that of a new machine of
+    the fleet. Raise FrontendError if there is no fleet, and the settings have no such machine.
+    """
+    machines = load_machines(environment)
     if name in machines:
         return machines[name]
+    if has_fleet(environment) and NAME_PATTERN.match(name):
+        return Machine(name)
     raise FrontendError(
         f"there is no machine {name[:MAX_NAME_CHARS]!r}{format_spelling_suggestion(name, machines)}",
-        hint='name it in the table [machines] of config.toml, for example build = "ssh:build01", '
-        "or let it join your fleet; `shim fleet status` lists the fleet",
+        hint='name it in the table [machines] of config.toml, for example build = "ssh:build01"',
     )
 
 
@@ -119,7 +123,7 @@ def select_machines(machine_name: str | None, environment: Mapping[str, str]) ->
     Raise FrontendError for an unknown name.
     """
     if machine_name is not None:
-        return [_find_listed_machine(machine_name, environment)]
+        return [find_machine(machine_name, environment)]
     machines = list[Machine]()
     if has_fleet(environment):
         machines.append(ALL_FLEET_MACHINES)
@@ -129,14 +133,6 @@ def select_machines(machine_name: str | None, environment: Mapping[str, str]) ->
         warn(f"other machines are not listed: {error}\n")
         return machines
     return machines + [machine for machine in others if not machine.is_in_fleet]
-
-
-def _find_listed_machine(name: str, environment: Mapping[str, str]) -> Machine:
-    """Return the machine with a name. The fleet may have a new machine, which its listing shows."""
-    machines = load_machines(environment)
-    if name not in machines and has_fleet(environment) and NAME_PATTERN.match(name):
-        return Machine(name)
-    return find_machine(name, machines)
 
 
 def parse_machines(path: str, table: Mapping[str, Any]) -> Mapping[str, Machine]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from browser import Browser, require_programs
+from fleet_lab import FleetLab
 from frontend import DropInFrontend
 from model_scripts import REPLY_AFTER_TOOL
 from sandbox import MARK, TURN_SECONDS, Sandbox, wait_until
@@ -38,17 +39,22 @@ SHIM = (sys.executable, "-I", "-m", "shim")
 CUTS = [8, pytest.param(50, marks=pytest.mark.full)]
 
 
+# Most tests run over SSH and over a NATS server.
+Lab = SshLab | FleetLab
+BOTH_WAYS = pytest.mark.parametrize("lab", [SshLab, FleetLab], indirect=True)
+
+
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[SshLab]:
-    folder = tmp_path / "ssh"
+def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    folder = tmp_path / "lab"
     folder.mkdir()
-    lab = SshLab(folder)
+    lab = getattr(request, "param", SshLab)(folder)
     yield lab
     lab.close()
 
 
 @pytest.fixture
-def machine(lab: SshLab, tmp_path: Path) -> Iterator[dict[str, str]]:
+def machine(lab: Lab, tmp_path: Path) -> Iterator[dict[str, str]]:
     """Start the machine `build`, which has only the vendor demo. Return its environment."""
     state = tmp_path / "build-state"
     state.mkdir(mode=0o700)
@@ -95,9 +101,10 @@ def wait_for_state(environment: dict[str, str], state: str) -> dict[str, Any]:
     return listed[0]
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
 def test_session_of_another_machine_is_started_answered_and_removed(
-    lab: SshLab, frontend: DropInFrontend
+    lab: Lab, frontend: DropInFrontend
 ) -> None:
     lab.start_machine("build", frontend.environment)
     here = lab.build_environment(["build"])
@@ -126,12 +133,14 @@ def test_session_of_another_machine_is_started_answered_and_removed(
     assert run_shim(here, "claude", "stop", session_id).stdout == f"stopped {session_id}\n"
     assert run_shim(here, "claude", "rm", f"build:{session_id}").stdout == f"removed {session_id}\n"
     assert list_agents(here, "--all") == []
+    lab.close()
     assert frontend.list_remaining_processes() == {}
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
 def test_session_of_another_machine_is_answered_and_resumed_on_the_page(
-    lab: SshLab, frontend: DropInFrontend
+    lab: Lab, frontend: DropInFrontend
 ) -> None:
     require_programs()
     lab.start_machine("build", frontend.environment)
@@ -163,13 +172,15 @@ def test_session_of_another_machine_is_answered_and_resumed_on_the_page(
         browser.close()
         served.kill()
         run_shim(here, "claude", "rm", session_id)
+    lab.close()
     assert frontend.list_remaining_processes() == {}
 
 
 @pytest.mark.parametrize("client", [PYTHON, TYPESCRIPT], ids=str)
+@BOTH_WAYS
 @pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
 def test_sdk_client_joins_a_session_of_another_machine(
-    client: SdkClient, lab: SshLab, frontend: DropInFrontend, tmp_path: Path
+    client: SdkClient, lab: Lab, frontend: DropInFrontend, tmp_path: Path
 ) -> None:
     lab.start_machine("build", frontend.environment)
     here = {**lab.build_environment(["build"]), MARK: frontend.environment[MARK]}
@@ -192,12 +203,14 @@ def test_sdk_client_joins_a_session_of_another_machine(
     conversation.disconnect()
     assert [each["state"] for each in list_agents(here)] == ["done"]
     run_shim(here, "claude", "rm", session["id"])
+    lab.close()
     assert frontend.list_remaining_processes() == {}
     local.close()
 
 
+@BOTH_WAYS
 def test_session_of_another_machine_is_attached_and_resumed(
-    lab: SshLab, machine: dict[str, str], tmp_path: Path
+    lab: Lab, machine: dict[str, str], tmp_path: Path
 ) -> None:
     here = lab.build_environment(["build"])
     session_id = start_demo(here, "--machine", "build", "--cwd", str(tmp_path))
@@ -250,8 +263,9 @@ def test_sessions_of_this_machine_are_printed_before_a_silent_machine_answers(
     run_shim(here, "claude", "daemon", "stop", "--any")
 
 
+@BOTH_WAYS
 def test_machine_that_is_off_is_listed_with_the_time_of_its_last_answer(
-    lab: SshLab, machine: dict[str, str], tmp_path: Path
+    lab: Lab, machine: dict[str, str], tmp_path: Path
 ) -> None:
     here = lab.build_environment(["build"])
     session_id = start_demo(here, "--machine", "build", "--cwd", str(tmp_path))

@@ -44,12 +44,12 @@ def test_too_many_machines_are_refused(tmp_path):
 
 def test_machines_are_loaded_from_the_settings_file(tmp_path):
     config = tmp_path / "config.toml"
-    environment = {"SHIM_CONFIG": str(config)}
+    environment = {"SHIM_CONFIG": str(config), "SHIM_STATE": str(tmp_path)}
     config.write_text('[machines]\nbuild = "ssh:build01"\n')
     machines = load_machines(environment)
-    assert find_machine("build", machines).destination == "build01"
+    assert find_machine("build", environment) == machines["build"] == Machine("build", "build01")
     with pytest.raises(FrontendError) as refused:
-        find_machine("biuld", machines)
+        find_machine("biuld", environment)
     assert str(refused.value) == "there is no machine 'biuld', did you mean `build`?"
 
 

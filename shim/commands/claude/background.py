@@ -123,14 +123,14 @@ def _start_on_machine(invocation: Invocation) -> CommandOutput:
     """Start the session on another machine, with that machine's environment, vendors and settings."""
     from shim.bridge.machines.frontend import build_background_args
     from shim.bridge.remote import run_command_on_machine
-    from shim.state.machines import find_machine, load_machines
+    from shim.state.machines import find_machine
 
     if invocation.resume is not None or invocation.continue_last:
         raise FrontendError(
             "--machine starts a new session",
             hint="`claude respawn MACHINE:ID` resumes a session of another machine",
         )
-    machine = find_machine(invocation.machine or "", load_machines(os.environ))
+    machine = find_machine(invocation.machine or "", os.environ)
     args = ["claude", "--bg", *build_background_args(invocation)]
     prompt = read_background_prompt(invocation, 0, MAX_LINE_BYTES)
     output = run_command_on_machine(

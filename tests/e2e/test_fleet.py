@@ -1,0 +1,420 @@
+"""A fleet over a real NATS server: what its members may do, and what happens when a server, a machine
+or a member misbehaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet_lab import FleetLab, create_stranger, write_join_file
+from nats.aio.msg import Msg
+from sandbox import wait_until
+from test_machines import (
+    COMMAND_SECONDS,
+    LOOK_SECONDS,
+    SHIM,
+    TURN_SECONDS,
+    list_agents,
+    read_lines,
+    run_shim,
+    start_demo,
+    wait_for_state,
+)
+
+from shim.core.errors import ShimError
+from shim.core.fleet import subjects
+from shim.core.fleet.join_file import JoinFile
+from shim.core.fleet.roles import DRIVE, MACHINE, WATCH
+from shim.core.fleet.subjects import LOG_STREAM, SESSIONS_BUCKET
+from shim.fleet.buckets import BucketError, put_entry, read_entries, read_entry
+from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
+from shim.fleet.dial import open_tunnel
+from shim.fleet.folder import store_join_file
+
+pytestmark = pytest.mark.e2e
+
+SETTLE_SECONDS = 0.3  # for the server to report a violation
+AWAY_SECONDS = 15.0  # until a machine that has died is shown as away
+UUID = "0123abcd-0000-4000-8000-000000000001"
+KILLS = [5, pytest.param(50, marks=pytest.mark.full)]
+
+
+@dataclass
+class Home:
+    """A fleet with the machine `build`, which has the vendor demo, and the user `here`."""
+
+    lab: FleetLab
+    folder: Path
+    build: dict[str, str] = field(default_factory=dict)
+    here: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.build = self.create_environment("build")
+        self.here = self.lab.build_environment(["build"])
+        self.lab.start_machine("build", self.build)
+
+    def create_environment(self, name: str) -> dict[str, str]:
+        """Return the environment of a machine with a state folder of its own."""
+        state = self.folder / f"{name}-state"
+        state.mkdir(mode=0o700)
+        return {
+            "PATH": self.lab.build_environment([])["PATH"],
+            "SHIM_STATE": str(state),
+            "SHIM_CONFIG": "/dev/null",
+            "HOME": str(self.folder),
+        }
+
+    def start_session(self) -> dict[str, Any]:
+        """Start a session on `build`, and return it when its turn has ended."""
+        start_demo(self.here, "--machine", "build", "--cwd", str(self.folder))
+        return wait_for_state(self.here, "done")
+
+    def join_as(self, join: JoinFile) -> dict[str, str]:
+        """Return the environment of a member with a join file."""
+        environment = self.create_environment(f"{join.machine}-{random.randrange(10**9)}")
+        store_join_file(join, environment)
+        return environment
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    folder = tmp_path / "lab"
+    folder.mkdir()
+    lab = FleetLab(folder)
+    try:
+        home = Home(lab, tmp_path)
+        yield home
+        run_shim(home.build, "claude", "daemon", "stop", "--any")
+    finally:
+        lab.close()
+
+
+def run_connected(join: JoinFile, use: Any) -> Any:
+    """Run a coroutine function with a connection of a bare NATS client."""
+
+    async def run() -> Any:
+        async with connect_to_fleet(join) as connection:
+            return await use(connection)
+
+    return asyncio.run(run())
+
+
+def list_refused(join: JoinFile, published: list[str], subscribed: list[str]) -> list[str]:
+    """Return the subjects that the server does not let the member publish, or subscribe to."""
+
+    async def try_subjects(connection: FleetConnection) -> list[str]:
+        refused = []
+        client = connection.client
+        for subject in published:
+            await client.publish(subject, b"x")
+            await client.flush()
+            await asyncio.sleep(SETTLE_SECONDS)
+            if subject.lower() in connection.last_error.lower():
+                refused.append(subject)
+        for subject in subscribed:
+            await client.subscribe(subject)
+            await client.flush()
+            await asyncio.sleep(SETTLE_SECONDS)
+            if subject.lower() in connection.last_error.lower():
+                refused.append(subject)
+        return refused
+
+    refused: list[str] = run_connected(join, try_subjects)
+    return refused
+
+
+def test_server_limits_each_member_to_its_role(home: Home) -> None:
+    """The permissions of the server, tried with a bare client."""
+    others = [
+        subjects.build_log_subject("home", "build", UUID),
+        subjects.build_session_subject("build", UUID),
+        subjects.build_lease_subject("build"),
+        subjects.build_down_subject("home", "build", "else", "t"),
+        subjects.build_up_subject("home", "build", DRIVE, "else", "t"),
+        f"$JS.API.STREAM.DELETE.KV_{SESSIONS_BUCKET}",
+        f"$JS.API.STREAM.PURGE.{LOG_STREAM}",
+    ]
+    commands = [
+        subjects.build_open_subject("home", "build", DRIVE, ""),
+        subjects.build_up_subject("home", "build", DRIVE, "wanda", "t"),
+    ]
+    eavesdropping = ["shim.home.build.up.>", "_INBOX.>", "shim.home.*.down.>", ">"]
+    wanda = home.lab.invite("wanda", WATCH)
+    assert list_refused(wanda, [*others, *commands], eavesdropping) == [
+        *others,
+        *commands,
+        *eavesdropping,
+    ]
+    laptop = home.lab.invite("laptop", MACHINE)
+    own = [subjects.build_log_subject("home", "laptop", UUID)]
+    assert list_refused(laptop, [*others, *own], eavesdropping) == [*others, *eavesdropping]
+
+
+def test_member_of_a_session_reads_nothing_of_others(home: Home) -> None:
+    session = home.start_session()
+    uuid = session["sessionId"]
+    start_demo(home.here, "--machine", "build", "--cwd", str(home.folder))
+    assert wait_until(lambda: len(list_agents(home.here, "--all")) == 2, TURN_SECONDS, LOOK_SECONDS)
+    guest = home.lab.invite("guest", DRIVE, uuid)
+
+    async def read(connection: FleetConnection) -> tuple[bool, bool]:
+        own = await read_entry(
+            connection.client, SESSIONS_BUCKET, subjects.build_session_subject("build", uuid)
+        )
+        try:
+            await read_entries(connection.client, SESSIONS_BUCKET, "$KV.shim_sessions.>")
+        except BucketError:
+            return own is not None, True
+        return own is not None, False
+
+    assert run_connected(guest, read) == (True, True)
+    other = next(each for each in list_agents(home.here, "--all") if each["sessionId"] != uuid)
+    assert list_refused(
+        guest,
+        [subjects.build_open_subject("home", "build", DRIVE, other["sessionId"])],
+        ["$KV.shim_sessions.>"],
+    )
+    environment = home.join_as(guest)
+    assert [each["sessionId"] for each in list_agents(environment, "--all")] == [uuid]
+    assert run_shim(environment, "claude", "logs", f"build:{uuid}").returncode == 0
+    refused = run_shim(environment, "claude", "--bg", "--machine", "build", "x")
+    assert "you may not start sessions here" in refused.stderr
+
+
+def test_machine_checks_the_role_that_the_server_does_not(home: Home) -> None:
+    """A server that lets members publish anything does not give them a role."""
+    session = home.start_session()
+    wanda = home.lab.invite("wanda", WATCH)
+    uncaged = home.lab.forge_member(wanda, allows_all=True)
+    refusals = []
+    for join in (uncaged, uncaged._replace(role=DRIVE, key=b"k" * 32)):
+
+        async def dial(connection: FleetConnection) -> str:
+            try:
+                await open_tunnel(connection, "build")
+            except ShimError as error:
+                return str(error)
+            return ""
+
+        refusals.append(run_connected(join, dial))
+    assert refusals == ["", "a message was not sealed with the key of this fleet"]
+    environment = home.join_as(uncaged)
+    reference = f"build:{session['sessionId']}"
+    assert run_shim(environment, "claude", "logs", reference).returncode == 0
+    said = run_shim(environment, "bridge", "say", reference, "more")
+    assert (said.returncode, "you may only watch sessions here" in said.stderr) == (1, True)
+
+
+def test_stranger_expired_and_revoked_members_are_refused_with_the_reason(home: Home) -> None:
+    session = home.start_session()
+    stranger = create_stranger(home.lab.invite("stranger", DRIVE))
+    environment = home.join_as(stranger)
+    assert list_agents(environment, "--all") == []
+    dialled = run_shim(environment, "fleet", "dial", "build")
+    assert (dialled.returncode, dialled.stderr) == (
+        255,
+        "a message was not sealed with the key of this fleet\n",
+    )
+
+    guest = home.lab.invite("guest", WATCH)
+    expired = home.lab.forge_member(guest, expires_s=int(time.time()) - 5)
+    # The server closes the connection at once, so its reason may be lost.
+    with pytest.raises(FleetUnavailableError):
+        run_connected(expired, None)
+    file = write_join_file(expired._replace(expires=5), home.folder / "old.join")
+    joined = run_shim(home.create_environment("old"), "fleet", "join", file)
+    assert "the membership of guest in the fleet home ended at" in joined.stderr
+
+    async def wait(connection: FleetConnection) -> str:
+        revoked = run_shim(home.here, "fleet", "revoke", "guest", "--dir", home.lab.admin_folder)
+        assert revoked.returncode == 0, revoked.stderr
+        home.lab.reload_server()
+        async with asyncio.timeout(TURN_SECONDS):
+            try:
+                await connection.wait_until_lost()
+            except FleetUnavailableError as error:
+                return error.reason
+        return ""
+
+    assert "revoked" in run_connected(guest, wait).lower()
+    with pytest.raises(FleetUnavailableError):
+        run_connected(guest, None)
+    assert run_shim(home.here, "claude", "logs", f"build:{session['id']}").returncode == 0
+
+
+def test_copied_machine_is_refused_with_both_names(home: Home) -> None:
+    copy = home.create_environment("copy")
+    join_path = Path(home.build["SHIM_STATE"], "fleet", "join.json")
+    target = Path(copy["SHIM_STATE"], "fleet")
+    target.mkdir(mode=0o700)
+    (target / "join.json").write_bytes(join_path.read_bytes())
+    done = subprocess.run(
+        [*SHIM, "fleet", "run"],
+        env=copy,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "the machine build is already connected to the fleet, from" in done.stderr
+    assert home.lab.processes["build"].poll() is None
+    assert run_shim(home.here, "fleet", "status").returncode == 0
+
+
+def test_machine_that_has_died_is_away_and_harms_no_session(home: Home) -> None:
+    session = home.start_session()
+    process = home.lab.processes.pop("build")
+    process.kill()
+    process.wait()
+    started_s = time.monotonic()
+    failed = run_shim(home.here, "claude", "logs", f"build:{session['sessionId']}")
+    assert failed.returncode == 1
+    assert "build" in failed.stderr
+
+    def is_away() -> bool:
+        return "away" in list_agents(home.here, "--all")[0]
+
+    assert wait_until(is_away, AWAY_SECONDS + TURN_SECONDS, LOOK_SECONDS)
+    assert time.monotonic() - started_s < AWAY_SECONDS + COMMAND_SECONDS / 4
+    assert [each["state"] for each in list_agents(home.build)] == ["done"]
+    home.lab.run_machine("build", home.build)
+    assert wait_until(lambda: not is_away(), TURN_SECONDS, LOOK_SECONDS)
+
+
+def test_list_is_complete_after_the_server_has_lost_its_data(home: Home) -> None:
+    session = home.start_session()
+    home.lab.kill_server()
+    (away,) = list_agents(home.here, "--all")
+    assert away["away"]
+    local = list_agents(home.build)
+    assert [each["sessionId"] for each in local] == [session["sessionId"]]
+    home.lab.remove_server_data()
+    home.lab.start_server()
+
+    def is_listed() -> bool:
+        return list_agents(home.here, "--all") == [session]
+
+    assert wait_until(is_listed, TURN_SECONDS, LOOK_SECONDS), list_agents(home.here, "--all")
+
+
+@pytest.mark.parametrize("kill_count", KILLS)
+def test_watcher_loses_and_repeats_no_line_when_the_server_is_killed(
+    home: Home, kill_count: int
+) -> None:
+    session_id = f"build:{home.start_session()['sessionId']}"
+    expected = read_lines(home.here, session_id, None)
+    assert len(expected) > 10
+    choose = random.Random(kill_count)
+    received: list[tuple[int, bytes]] = []
+    for number in range(kill_count):
+        if number % 3 == 0:
+            received = []  # read the history from its beginning
+        timer = threading.Timer(choose.uniform(0.2, 1.0), home.lab.kill_server)
+        timer.start()
+        received += read_lines(home.here, session_id, received)
+        timer.join()
+        home.lab.start_server()
+    deadline_s = time.monotonic() + TURN_SECONDS
+    while len(received) < len(expected) and time.monotonic() < deadline_s:
+        received += read_lines(home.here, session_id, received)
+    assert received == expected
+
+
+class Recorder:
+    """Records what a member sends to a machine, as a hostile server could."""
+
+    def __init__(self, join: JoinFile) -> None:
+        self._join = join
+        self.messages: list[Msg] = []
+
+    async def record(self, connection: FleetConnection) -> None:
+        """Record the messages until `say` has been run."""
+
+        async def add(message: Msg) -> None:
+            self.messages.append(message)
+
+        await connection.client.subscribe("shim.home.build.open.>", cb=add)
+        await connection.client.subscribe("shim.home.build.up.>", cb=add)
+        await connection.client.flush()
+
+
+def test_messages_that_the_server_repeats_or_forges_have_no_effect(home: Home) -> None:
+    session = home.start_session()
+    reference = f"build:{session['sessionId']}"
+    hostile = home.lab.forge_member(home.lab.invite("mallory", WATCH), allows_all=True)
+    recorder = Recorder(hostile)
+
+    async def attack(connection: FleetConnection) -> list[bytes]:
+        await recorder.record(connection)
+        said = await asyncio.to_thread(run_shim, home.here, "bridge", "say", reference, "SAID-ONCE")
+        assert said.returncode == 0, said.stderr
+        recorded = list(recorder.messages)
+        assert any(".up." in message.subject for message in recorded)
+        answers = []
+        for _ in range(2):
+            for message in recorded:
+                if ".open." in message.subject:
+                    answer = await connection.client.request(message.subject, message.data)
+                    answers.append(answer.data)
+                else:
+                    await connection.client.publish(message.subject, message.data)
+        for message in reversed(recorded):
+            await connection.client.publish(message.subject, message.data)
+            await connection.client.publish(message.subject, b"forged" + message.data)
+        await connection.client.flush()
+        return answers
+
+    assert run_connected(hostile, attack)
+    wait_for_state(home.here, "done")
+    lines = [json.loads(raw) for _, raw in read_lines(home.here, reference, None)]
+    said = [each for each in lines if "SAID-ONCE" in json.dumps(each) and each["type"] == "user"]
+    assert len(said) == 1
+    assert home.lab.processes["build"].poll() is None
+
+
+def test_entries_that_the_machine_has_not_signed_are_ignored(home: Home) -> None:
+    session = home.start_session()
+    hostile = home.lab.forge_member(home.lab.invite("mallory", DRIVE), allows_all=True)
+    subject = subjects.build_session_subject("build", session["sessionId"])
+
+    async def copy_entry(connection: FleetConnection) -> None:
+        stored = await read_entry(connection.client, SESSIONS_BUCKET, subject)
+        assert stored is not None
+        assert session["name"].encode() not in stored.data
+        other_subject = subjects.build_session_subject("build", UUID)
+        await put_entry(connection.client, other_subject, stored.data)
+
+    async def damage_entry(connection: FleetConnection) -> None:
+        await put_entry(connection.client, subject, b"x" * 200)
+
+    run_connected(hostile, copy_entry)
+    assert [each["sessionId"] for each in list_agents(home.here, "--all")] == [session["sessionId"]]
+    run_connected(hostile, damage_entry)
+    assert list_agents(home.here, "--all") == []
+
+
+def test_machine_that_leaves_removes_its_entries_and_its_key(home: Home) -> None:
+    home.start_session()
+    still_running = run_shim(home.build, "fleet", "leave")
+    assert "`shim fleet run` still runs" in still_running.stderr
+    run_shim(home.build, "claude", "daemon", "stop", "--any")
+    process = home.lab.processes.pop("build")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(TURN_SECONDS) == 0
+    assert run_shim(home.build, "fleet", "leave").stdout == "left the fleet\n"
+    assert not Path(home.build["SHIM_STATE"], "fleet").exists()
+    assert list_agents(home.here, "--all") == []
+    status = run_shim(home.build, "fleet", "status")
+    assert (status.returncode, "has not joined a fleet" in status.stderr) == (1, True)
