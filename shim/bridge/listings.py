@@ -63,6 +63,13 @@ class MachineListing(NamedTuple):
     problem: str = ""
     version: str = ""
 
+    @property
+    def has_readable_sessions(self) -> bool:
+        """Whether the sessions can be read: the machine answers, or the fleet has copies of them."""
+        if not self.problem:
+            return True
+        return self.machine.is_in_fleet and bool(self.sessions)
+
 
 def list_other_machines(
     machines: Sequence[Machine], environment: Mapping[str, str], *, includes_ended: bool

@@ -38,10 +38,10 @@ def find_remote_session(session_id: str, environment: Mapping[str, str]) -> Sess
 
 def list_all_sessions(machine: Machine, environment: Mapping[str, str]) -> Sequence[SessionRecord]:
     """Return the running and ended sessions of a machine. Raise MachineUnavailableError if it does
-    not answer.
+    not answer, and the fleet has no copies of its sessions.
     """
     listing = list_machine_sessions(machine, environment, includes_ended=True)
-    if listing.problem:
+    if not listing.has_readable_sessions:
         raise MachineUnavailableError(machine, listing.problem)
     return listing.sessions
 

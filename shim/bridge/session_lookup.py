@@ -126,7 +126,7 @@ def _list_remote_sessions(machines: "Sequence[Machine]") -> Sequence[SessionReco
     return [
         session
         for listing in list_other_machines(machines, os.environ, includes_ended=True)
-        if not listing.problem
+        if listing.has_readable_sessions
         for session in listing.sessions
     ]
 

@@ -23,6 +23,7 @@ NANOSECONDS = 1_000_000_000
 # How long the server remembers that a lease has ended.
 MARKER_TTL_S = 30 * 86_400
 MAX_BUCKET_BYTES = 256 * 1024 * 1024
+MISSING_STREAM = 10059  # the error code of a stream that does not exist
 WRONG_SEQUENCE = 10071  # the error code of an entry that was changed by another process
 DELETED = {"KV-Operation": "DEL"}
 
@@ -68,9 +69,19 @@ async def create_buckets(client: Client) -> None:
 
 
 async def create_stream(client: Client, name: str, config: Mapping[str, Any]) -> None:
-    """Create a stream if it is missing. Raise BucketError if that is not possible."""
+    """Create a stream if it is missing. Raise BucketError if that is not possible.
+
+    A request to create an existing stream would need its storage once more.
+    """
+    try:
+        await request_json(client, f"$JS.API.STREAM.INFO.{name}", b"")
+    except BucketError as error:
+        if error.code != MISSING_STREAM:
+            raise
+    else:
+        return
     defaults = {"name": name, "storage": "file", "allow_direct": True, "allow_rollup_hdrs": True}
-    await _request(client, f"$JS.API.STREAM.CREATE.{name}", dump_json({**defaults, **config}))
+    await request_json(client, f"$JS.API.STREAM.CREATE.{name}", dump_json({**defaults, **config}))
 
 
 async def put_entry(client: Client, subject: str, data: bytes, *, after: int | None = None) -> int:
@@ -80,28 +91,39 @@ async def put_entry(client: Client, subject: str, data: bytes, *, after: int | N
     headers = None
     if after is not None:
         headers = {"Nats-Expected-Last-Subject-Sequence": str(after)}
-    answer = await _request(client, subject, data, headers)
+    answer = await request_json(client, subject, data, headers)
     sequence = answer.get("seq")
     return sequence if isinstance(sequence, int) else 0
 
 
 async def delete_entry(client: Client, subject: str) -> None:
     """Delete an entry. Raise BucketError if the server does not confirm it."""
-    await _request(client, subject, b"", DELETED)
+    await request_json(client, subject, b"", DELETED)
 
 
 async def read_entry(client: Client, bucket: str, subject: str) -> StoredEntry | None:
     """Return the entry of a subject, or None if there is none. The subject may have wildcards."""
-    request = f"$JS.API.DIRECT.GET.{get_bucket_stream(bucket)}.{subject}"
+    message = await read_last_message(client, get_bucket_stream(bucket), subject)
+    if message is None:
+        return None
+    return _parse_stored_entry(message)
+
+
+async def read_last_message(client: Client, stream: str, subject: str) -> Msg | None:
+    """Return the last message of a subject in a stream, or None if there is none. Raise BucketError
+    if the server does not answer.
+    """
     try:
-        message = await client.request(request, timeout=REQUEST_TIMEOUT_S)
+        message = await client.request(
+            f"$JS.API.DIRECT.GET.{stream}.{subject}", timeout=REQUEST_TIMEOUT_S
+        )
     except nats.errors.NoRespondersError:
-        return None  # the bucket does not exist yet
+        return None  # the stream does not exist yet
     except (nats.errors.Error, TimeoutError) as error:
         raise BucketError(_explain(error)) from None
     if get_status(message):
         return None
-    return _parse_stored_entry(message)
+    return message
 
 
 async def read_entries(client: Client, bucket: str, pattern: str) -> Sequence[StoredEntry]:
@@ -158,7 +180,7 @@ def _parse_stored_entry(message: Msg) -> StoredEntry:
     )
 
 
-async def _request(
+async def request_json(
     client: Client, subject: str, data: bytes, headers: dict[str, str] | None = None
 ) -> dict[str, Any]:
     """Send a request, and return the fields of its answer. Raise BucketError if the server does not

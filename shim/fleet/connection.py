@@ -109,6 +109,8 @@ class FleetConnection:
             self._failure = text
 
     async def _set_closed(self) -> None:
+        if not self._failure and self.client.last_error is not None:
+            self._failure = _format_error(self.client.last_error)
         self._closed.set()
 
     def _explain(self, error: Exception | None) -> str:

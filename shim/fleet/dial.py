@@ -13,6 +13,8 @@ from collections.abc import Mapping
 import nats.errors
 
 from shim import __version__
+from shim.core.bridge.frames import FrameError, parse_frame, parse_hello
+from shim.core.bridge.relay import parse_relay_request
 from shim.core.errors import ShimError
 from shim.core.fleet.join_file import (
     JoinFile,
@@ -46,12 +48,17 @@ from shim.core.fleet.tunnel import (
 )
 from shim.fleet.connection import FleetConnection, connect_to_fleet
 from shim.fleet.folder import require_join_file
+from shim.fleet.replica_reader import MissingReplicaError, iterate_replica_frames
 from shim.fleet.tunnels import Tunnel, run_until_first_end
 from shim.state.files import write_all
 
 # A machine that is connected answers at once. The server notices a lost one after 6 s.
 OPEN_TIMEOUT_S = 8.0
 FAILURE_STATUS = 255  # the exit status of `ssh` for its own errors
+
+
+class MachineAwayError(TunnelError):
+    """Raised if a machine is not connected to the fleet, or does not answer."""
 
 
 def dial_machine(machine: str, environment: Mapping[str, str]) -> int:
@@ -68,7 +75,10 @@ def dial_machine(machine: str, environment: Mapping[str, str]) -> int:
 async def _dial_machine(machine: str, environment: Mapping[str, str]) -> int:
     join = require_join_file(environment)
     async with connect_to_fleet(join) as connection:
-        tunnel = await open_tunnel(connection, machine)
+        try:
+            tunnel = await open_tunnel(connection, machine)
+        except MachineAwayError as error:
+            return await _send_copied_log(connection, machine, error)
         reader, writer = await _open_stdio()
         try:
             return await run_until_first_end(
@@ -79,6 +89,29 @@ async def _dial_machine(machine: str, environment: Mapping[str, str]) -> int:
             )
         finally:
             writer.close()
+
+
+async def _send_copied_log(
+    connection: FleetConnection, machine: str, error: MachineAwayError
+) -> int:
+    """Answer a client of a session with the copy of its log. Raise the error for any other request,
+    and if there is no copy.
+    """
+    reader, writer = await _open_stdio()
+    try:
+        request = parse_relay_request(await reader.readline())
+        if request.kind != "connect":
+            raise error
+        hello = parse_hello(parse_frame(await reader.readline()))
+        async for frame in iterate_replica_frames(connection, machine, request.session_id, hello):
+            writer.write(frame)
+            await writer.drain()
+    except (FrameError, MissingReplicaError, ValueError):
+        raise error from None
+    finally:
+        writer.close()
+    await writer.wait_closed()
+    return 0
 
 
 async def open_tunnel(connection: FleetConnection, machine: str) -> Tunnel:
@@ -118,10 +151,10 @@ async def _request_tunnel(
     try:
         message = await connection.client.request(subject, request, timeout=OPEN_TIMEOUT_S)
     except nats.errors.NoRespondersError:
-        raise TunnelError(f"{machine} is not connected to the fleet") from None
+        raise MachineAwayError(f"{machine} is not connected to the fleet") from None
     except nats.errors.TimeoutError:
         reason = connection.last_error or f"{machine} did not answer within {OPEN_TIMEOUT_S:g} s"
-        raise TunnelError(reason) from None
+        raise MachineAwayError(reason) from None
     except nats.errors.Error as error:
         raise TunnelError(f"the connection to the fleet was lost: {error}") from None
     return message.data

@@ -24,6 +24,7 @@ from shim.fleet.connection import FleetConnection, FleetUnavailableError, connec
 from shim.fleet.folder import check_expiry, require_join_file
 from shim.fleet.machine_tunnels import MachineTunnels
 from shim.fleet.publisher import ClonedMachineError, MachinePublisher
+from shim.fleet.replica import SessionReplicator
 from shim.fleet.tunnels import run_until_first_end
 from shim.fleet.view import FleetView, build_listing
 from shim.state.config import get_fleet_folder
@@ -109,6 +110,7 @@ class FleetProcess:
                 publisher.renew_lease(),
                 publisher.watch_sessions(),
                 MachineTunnels(connection, self._environment).serve(),
+                SessionReplicator(connection, self._environment).run(),
             ]
         if not self._join.session:
             await self._view.watch(connection)

@@ -122,6 +122,14 @@ class FleetView:
             if name != self._join.machine
         ]
 
+    def find_machine(self, name: str) -> tuple[FleetMachine, str] | None:
+        """Return a machine and its public key, or None if there is no such machine."""
+        if name not in self._machines:
+            return None
+        entry, public_key = self._machines[name]
+        sessions = list(self._list_sessions(name))
+        return FleetMachine(entry, self._find_away_time(name), sessions), public_key
+
     def update_sessions(self, entries: Iterable[StoredEntry]) -> None:
         """Store or remove the entries of sessions."""
         for stored in entries:

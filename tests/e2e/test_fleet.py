@@ -34,13 +34,16 @@ from test_machines import (
 
 from shim.core.errors import ShimError
 from shim.core.fleet import subjects
-from shim.core.fleet.join_file import JoinFile
+from shim.core.fleet.join_file import JoinFile, get_read_key
+from shim.core.fleet.replica import ReplicaReader
 from shim.core.fleet.roles import DRIVE, MACHINE, WATCH
 from shim.core.fleet.subjects import LOG_STREAM, SESSIONS_BUCKET
 from shim.fleet.buckets import BucketError, put_entry, read_entries, read_entry
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
 from shim.fleet.dial import open_tunnel
-from shim.fleet.folder import store_join_file
+from shim.fleet.folder import load_join_file, store_join_file
+from shim.fleet.log_stream import read_log_messages
+from shim.fleet.view import FleetView
 
 pytestmark = pytest.mark.e2e
 
@@ -157,8 +160,8 @@ def test_server_limits_each_member_to_its_role(home: Home) -> None:
         *eavesdropping,
     ]
     laptop = home.lab.invite("laptop", MACHINE)
-    own = [subjects.build_log_subject("home", "laptop", UUID)]
-    assert list_refused(laptop, [*others, *own], eavesdropping) == [*others, *eavesdropping]
+    allowed = [subjects.build_log_subject("home", "laptop", UUID)]
+    assert list_refused(laptop, [*others, *allowed], eavesdropping) == [*others, *eavesdropping]
 
 
 def test_member_of_a_session_reads_nothing_of_others(home: Home) -> None:
@@ -169,14 +172,14 @@ def test_member_of_a_session_reads_nothing_of_others(home: Home) -> None:
     guest = home.lab.invite("guest", DRIVE, uuid)
 
     async def read(connection: FleetConnection) -> tuple[bool, bool]:
-        own = await read_entry(
+        entry = await read_entry(
             connection.client, SESSIONS_BUCKET, subjects.build_session_subject("build", uuid)
         )
         try:
             await read_entries(connection.client, SESSIONS_BUCKET, "$KV.shim_sessions.>")
         except BucketError:
-            return own is not None, True
-        return own is not None, False
+            return entry is not None, True
+        return entry is not None, False
 
     assert run_connected(guest, read) == (True, True)
     other = next(each for each in list_agents(home.here, "--all") if each["sessionId"] != uuid)
@@ -212,8 +215,8 @@ def test_machine_checks_the_role_that_the_server_does_not(home: Home) -> None:
     environment = home.join_as(uncaged)
     reference = f"build:{session['sessionId']}"
     assert run_shim(environment, "claude", "logs", reference).returncode == 0
-    said = run_shim(environment, "bridge", "say", reference, "more")
-    assert (said.returncode, "you may only watch sessions here" in said.stderr) == (1, True)
+    sent = run_shim(environment, "bridge", "say", reference, "more")
+    assert (sent.returncode, "you may only watch sessions here" in sent.stderr) == (1, True)
 
 
 def test_stranger_expired_and_revoked_members_are_refused_with_the_reason(home: Home) -> None:
@@ -332,7 +335,7 @@ def test_watcher_loses_and_repeats_no_line_when_the_server_is_killed(
     assert received == expected
 
 
-class Recorder:
+class MessageCapture:
     """Records what a member sends to a machine, as a hostile server could."""
 
     def __init__(self, join: JoinFile) -> None:
@@ -354,12 +357,12 @@ def test_messages_that_the_server_repeats_or_forges_have_no_effect(home: Home) -
     session = home.start_session()
     reference = f"build:{session['sessionId']}"
     hostile = home.lab.forge_member(home.lab.invite("mallory", WATCH), allows_all=True)
-    recorder = Recorder(hostile)
+    recorder = MessageCapture(hostile)
 
     async def attack(connection: FleetConnection) -> list[bytes]:
         await recorder.record(connection)
-        said = await asyncio.to_thread(run_shim, home.here, "bridge", "say", reference, "SAID-ONCE")
-        assert said.returncode == 0, said.stderr
+        sent = await asyncio.to_thread(run_shim, home.here, "bridge", "say", reference, "SENT-ONCE")
+        assert sent.returncode == 0, sent.stderr
         recorded = list(recorder.messages)
         assert any(".up." in message.subject for message in recorded)
         answers = []
@@ -379,8 +382,8 @@ def test_messages_that_the_server_repeats_or_forges_have_no_effect(home: Home) -
     assert run_connected(hostile, attack)
     wait_for_state(home.here, "done")
     lines = [json.loads(raw) for _, raw in read_lines(home.here, reference, None)]
-    said = [each for each in lines if "SAID-ONCE" in json.dumps(each) and each["type"] == "user"]
-    assert len(said) == 1
+    messages = [each for each in lines if "SENT-ONCE" in json.dumps(each)]
+    assert [each["type"] for each in messages].count("user") == 1
     assert home.lab.processes["build"].poll() is None
 
 
@@ -418,3 +421,85 @@ def test_machine_that_leaves_removes_its_entries_and_its_key(home: Home) -> None
     assert list_agents(home.here, "--all") == []
     status = run_shim(home.build, "fleet", "status")
     assert (status.returncode, "has not joined a fleet" in status.stderr) == (1, True)
+
+
+def read_copied_lines(home: Home, uuid: str) -> list[tuple[int, bytes]]:
+    """Return the lines of the copy that the fleet has of a session of `build`."""
+
+    async def read(connection: FleetConnection) -> list[tuple[int, bytes]]:
+        view = FleetView(connection.join)
+        await view.load(connection)
+        machine = view.find_machine("build")
+        assert machine is not None
+        subject = subjects.build_log_subject("home", "build", uuid)
+        reader = ReplicaReader(get_read_key(connection.join), subject, machine[1], 0)
+        lines = []
+        async for message in read_log_messages(connection.client, subject):
+            if not message.data:
+                continue  # the copy was removed
+            line = reader.read(message.headers, message.data)
+            assert line is not None, "a line is stored twice, or is damaged"
+            assert reader.missing_numbers is None
+            lines.append((line.number, line.line))
+        return lines
+
+    join = load_join_file(home.here)
+    assert join is not None
+    try:
+        lines: list[tuple[int, bytes]] = run_connected(join, read)
+    except (BucketError, FleetUnavailableError):
+        return []
+    return lines
+
+
+def test_log_of_a_machine_that_is_off_is_read_from_its_copy(home: Home) -> None:
+    session = home.start_session()
+    uuid = session["sessionId"]
+    expected = read_lines(home.here, f"build:{uuid}", None)
+
+    def is_copied() -> bool:
+        return read_copied_lines(home, uuid) == expected
+
+    assert wait_until(is_copied, TURN_SECONDS, LOOK_SECONDS)
+    run_shim(home.build, "claude", "daemon", "stop", "--any")
+    process = home.lab.processes.pop("build")
+    process.terminate()
+    process.wait(TURN_SECONDS)
+    assert wait_until(lambda: "away" in list_agents(home.here, "--all")[0], TURN_SECONDS)
+    assert read_lines(home.here, f"build:{uuid}", None)[: len(expected)] == expected
+    assert "the three tests pass" in run_shim(home.here, "claude", "logs", uuid).stdout
+    watched = run_shim(home.here, "bridge", "watch", f"build:{uuid}")
+    assert "the three tests pass" in watched.stdout
+    refused = run_shim(home.here, "bridge", "say", f"build:{uuid}", "more")
+    assert (refused.returncode, "build" in refused.stderr) == (1, True)
+
+    # A guest who may see another session does not get the copy.
+    guest = home.join_as(home.lab.invite("guest", WATCH, UUID))
+    assert run_shim(guest, "claude", "logs", f"build:{uuid}").returncode == 1
+
+    home.lab.run_machine("build", home.build)
+    assert run_shim(home.build, "claude", "rm", uuid[:8]).returncode == 0
+    assert wait_until(lambda: not read_copied_lines(home, uuid), TURN_SECONDS, LOOK_SECONDS)
+    assert list_agents(home.here, "--all") == []
+
+
+@pytest.mark.parametrize("kill_count", KILLS)
+def test_copy_has_each_line_once_after_the_server_was_killed(home: Home, kill_count: int) -> None:
+    session = home.start_session()
+    uuid = session["sessionId"]
+    choose = random.Random(kill_count)
+    for number in range(kill_count):
+        sent = run_shim(home.build, "bridge", "say", uuid, f"message {number}")
+        assert sent.returncode == 0, sent.stderr
+        time.sleep(choose.uniform(0.0, 0.5))  # a random moment of the copy
+        home.lab.kill_server()
+        if number % 3 == 2:
+            home.lab.remove_server_data()
+        home.lab.start_server()
+    assert wait_until(lambda: list_agents(home.build)[0]["state"] == "done", TURN_SECONDS)
+
+    def is_copied() -> bool:
+        expected = read_lines(home.build, uuid, None)
+        return read_copied_lines(home, uuid) == expected
+
+    assert wait_until(is_copied, 2 * TURN_SECONDS, LOOK_SECONDS)

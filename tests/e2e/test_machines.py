@@ -41,7 +41,7 @@ CUTS = [8, pytest.param(50, marks=pytest.mark.full)]
 
 # Most tests run over SSH and over a NATS server.
 Lab = SshLab | FleetLab
-BOTH_WAYS = pytest.mark.parametrize("lab", [SshLab, FleetLab], indirect=True)
+OVER_SSH_AND_NATS = pytest.mark.parametrize("lab", [SshLab, FleetLab], indirect=True)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def wait_for_state(environment: dict[str, str], state: str) -> dict[str, Any]:
     return listed[0]
 
 
-@BOTH_WAYS
+@OVER_SSH_AND_NATS
 @pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
 def test_session_of_another_machine_is_started_answered_and_removed(
     lab: Lab, frontend: DropInFrontend
@@ -137,7 +137,7 @@ def test_session_of_another_machine_is_started_answered_and_removed(
     assert frontend.list_remaining_processes() == {}
 
 
-@BOTH_WAYS
+@OVER_SSH_AND_NATS
 @pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
 def test_session_of_another_machine_is_answered_and_resumed_on_the_page(
     lab: Lab, frontend: DropInFrontend
@@ -177,7 +177,7 @@ def test_session_of_another_machine_is_answered_and_resumed_on_the_page(
 
 
 @pytest.mark.parametrize("client", [PYTHON, TYPESCRIPT], ids=str)
-@BOTH_WAYS
+@OVER_SSH_AND_NATS
 @pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
 def test_sdk_client_joins_a_session_of_another_machine(
     client: SdkClient, lab: Lab, frontend: DropInFrontend, tmp_path: Path
@@ -208,7 +208,7 @@ def test_sdk_client_joins_a_session_of_another_machine(
     local.close()
 
 
-@BOTH_WAYS
+@OVER_SSH_AND_NATS
 def test_session_of_another_machine_is_attached_and_resumed(
     lab: Lab, machine: dict[str, str], tmp_path: Path
 ) -> None:
@@ -263,7 +263,7 @@ def test_sessions_of_this_machine_are_printed_before_a_silent_machine_answers(
     run_shim(here, "claude", "daemon", "stop", "--any")
 
 
-@BOTH_WAYS
+@OVER_SSH_AND_NATS
 def test_machine_that_is_off_is_listed_with_the_time_of_its_last_answer(
     lab: Lab, machine: dict[str, str], tmp_path: Path
 ) -> None:

@@ -50,10 +50,15 @@ def dispatch_session_command(name: str, args: Sequence[str]) -> CommandOutput:
 
 def _answer_logs(args: Sequence[str]) -> CommandOutput:
     session = resolve_session_reference(args[0], is_only_arg=len(args) == 1)
-    if session.machine:
+    if session.machine and not session.metadata.get("away"):
         return _run_claude_command_on_machine(session, "logs")
-    from shim.commands.sessions.logs import format_recent_session_output
+    from shim.commands.sessions.logs import (
+        format_copied_session_output,
+        format_recent_session_output,
+    )
 
+    if session.machine:
+        return CommandOutput(format_copied_session_output(session, os.environ))
     return CommandOutput(format_recent_session_output(session))
 
 

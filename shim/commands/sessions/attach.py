@@ -103,7 +103,7 @@ def _print_frames(session: SessionRecord) -> None:
 
 
 def _show_log(session: SessionRecord, *, thinking: bool, full: bool) -> None:
-    for path in list_recording_paths(session):
+    for path in list_recording_paths(session.log_folder):
         draw_recording(path, open_console(), thinking=thinking, full=full)
     if can_read_session_start_data(session):
         command = f"claude attach {session.short_id}"

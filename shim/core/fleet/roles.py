@@ -31,7 +31,7 @@ class Permissions(NamedTuple):
 
 def build_permissions(fleet: str, member: str, role: str, session: str) -> Permissions:
     """Return the permissions of a member. `session` is a UUID, or "" for all sessions."""
-    publish = [*_list_reads(fleet, member, session), *_list_tunnels(fleet, member, role, session)]
+    publish = [*_list_reads(fleet, session), *_list_tunnels(fleet, member, role, session)]
     subscribe = [f"{build_inbox_prefix(member)}.>", f"shim.{fleet}.*.down.{member}.>"]
     if not session:
         subscribe += [f"$KV.{MACHINES_BUCKET}.>", f"$KV.{SESSIONS_BUCKET}.>"]
@@ -41,7 +41,7 @@ def build_permissions(fleet: str, member: str, role: str, session: str) -> Permi
     return Permissions(tuple(publish), tuple(subscribe))
 
 
-def _list_reads(fleet: str, member: str, session: str) -> list[str]:
+def _list_reads(fleet: str, session: str) -> list[str]:
     """Return the requests that read the registry and the logs.
 
     A direct get without a subject may name any subject in its body. Therefore, members that may see
@@ -55,7 +55,7 @@ def _list_reads(fleet: str, member: str, session: str) -> list[str]:
                 f"$JS.API.DIRECT.GET.{stream}.>",
                 f"$JS.API.STREAM.INFO.{stream}",
             ]
-        return requests
+        return requests + _list_log_reads(subjects.build_log_subject(fleet, "*", "*"))
     machines, sessions, _ = STREAMS
     any_log = subjects.build_log_subject(fleet, "*", session)
     return [
@@ -64,9 +64,18 @@ def _list_reads(fleet: str, member: str, session: str) -> list[str]:
         f"$JS.API.DIRECT.GET.{sessions}."
         f"{subjects.build_session_subject('*', subjects.MACHINE_ENTRY)}",
         f"$JS.API.DIRECT.GET.{LOG_STREAM}.{any_log}",
-        f"$JS.API.CONSUMER.CREATE.{LOG_STREAM}.{member}.{any_log}",
-        f"$JS.API.CONSUMER.MSG.NEXT.{LOG_STREAM}.{member}",
-        f"$JS.API.CONSUMER.DELETE.{LOG_STREAM}.{member}",
+        *_list_log_reads(any_log),
+    ]
+
+
+def _list_log_reads(subject: str) -> list[str]:
+    """Return the requests that read the log of a subject with a consumer. The name of a consumer is
+    random, so that other members cannot use it.
+    """
+    return [
+        f"$JS.API.CONSUMER.CREATE.{LOG_STREAM}.*.{subject}",
+        f"$JS.API.CONSUMER.MSG.NEXT.{LOG_STREAM}.*",
+        f"$JS.API.CONSUMER.DELETE.{LOG_STREAM}.*",
     ]
 
 

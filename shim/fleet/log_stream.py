@@ -1,0 +1,110 @@
+"""The stream of the fleet's server with the copies of session lines."""
+
+import secrets
+from collections.abc import AsyncIterator
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from shim.core.fleet.subjects import LOG_STREAM, build_log_subject
+from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import as_dict
+from shim.fleet.buckets import (
+    NANOSECONDS,
+    REQUEST_TIMEOUT_S,
+    BucketError,
+    create_stream,
+    get_status,
+    request_json,
+    unsubscribe,
+)
+
+# The limits of the copies. The oldest lines are removed first.
+MAX_LINES_PER_SESSION = 50_000
+MAX_STREAM_BYTES = 2 * 1024**3
+READ_BATCH_LINES = 500
+# The server removes the consumer of a reader that has gone.
+CONSUMER_TTL_S = 30
+CONSUMER_NAME_BYTES = 16  # the name is a secret between the reader and the server
+# Removes all earlier messages of the subject, and then itself.
+REMOVAL_HEADERS = {"Nats-Rollup": "sub", "Nats-TTL": "60s"}
+LAST_SEQUENCE_HEADER = "Nats-Expected-Last-Subject-Sequence"
+
+
+async def create_log_stream(client: Client, fleet: str) -> None:
+    """Create the stream if it is missing. Raise BucketError if that is not possible."""
+    await create_stream(
+        client,
+        LOG_STREAM,
+        {
+            "subjects": [f"shim.{fleet}.*.log.*"],
+            "max_msgs_per_subject": MAX_LINES_PER_SESSION,
+            "max_bytes": MAX_STREAM_BYTES,
+            "discard": "old",
+            "allow_msg_ttl": True,
+        },
+    )
+
+
+async def list_stored_sessions(client: Client, fleet: str, machine: str) -> set[str]:
+    """Return the UUIDs of a machine's sessions that the stream has lines of. Raise BucketError if the
+    server does not answer.
+    """
+    pattern = build_log_subject(fleet, machine, "*")
+    info = await request_json(
+        client, f"$JS.API.STREAM.INFO.{LOG_STREAM}", dump_json({"subjects_filter": pattern})
+    )
+    subjects = as_dict(as_dict(info.get("state")).get("subjects"))
+    return {str(subject).rpartition(".")[2] for subject in subjects}
+
+
+async def remove_stored_session(client: Client, fleet: str, machine: str, session: str) -> None:
+    """Remove the lines of a session. Raise BucketError if the server does not confirm it."""
+    subject = build_log_subject(fleet, machine, session)
+    await request_json(client, subject, b"", dict(REMOVAL_HEADERS))
+
+
+async def read_log_messages(client: Client, subject: str) -> AsyncIterator[Msg]:
+    """Yield all messages of a subject. Raise BucketError if the server does not answer."""
+    name = secrets.token_hex(CONSUMER_NAME_BYTES)
+    config = {
+        "name": name,
+        "filter_subject": subject,
+        "deliver_policy": "all",
+        "ack_policy": "none",
+        "mem_storage": True,
+        "inactive_threshold": CONSUMER_TTL_S * NANOSECONDS,
+    }
+    body = {"stream_name": LOG_STREAM, "config": config, "action": "create"}
+    await request_json(
+        client, f"$JS.API.CONSUMER.CREATE.{LOG_STREAM}.{name}.{subject}", dump_json(body)
+    )
+    try:
+        is_complete = False
+        while not is_complete:
+            count = 0
+            async for message in _pull_batch(client, name):
+                count += 1
+                yield message
+            is_complete = count < READ_BATCH_LINES
+    finally:
+        await client.publish(f"$JS.API.CONSUMER.DELETE.{LOG_STREAM}.{name}", b"")
+
+
+async def _pull_batch(client: Client, name: str) -> AsyncIterator[Msg]:
+    """Yield the next messages of a consumer, at most READ_BATCH_LINES."""
+    inbox = client.new_inbox()
+    subscription = await client.subscribe(inbox)
+    try:
+        body = dump_json({"batch": READ_BATCH_LINES, "no_wait": True})
+        await client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{LOG_STREAM}.{name}", body, reply=inbox)
+        for _ in range(READ_BATCH_LINES):
+            message = await subscription.next_msg(REQUEST_TIMEOUT_S)
+            if get_status(message):
+                return
+            yield message
+    except (nats.errors.Error, TimeoutError) as error:
+        raise BucketError(f"the log is not complete: {error}") from None
+    finally:
+        await unsubscribe(subscription)
