@@ -79,7 +79,7 @@ async def test_number_of_commands_in_the_background_is_limited(tmp_path, monkeyp
     os.close(session.pipe)
 
 
-async def test_ended_command_makes_room_for_the_next(tmp_path, monkeypatch):
+async def test_background_command_that_ends_lets_another_start(tmp_path, monkeypatch):
     monkeypatch.setattr(event_hook_runner, "MAX_BACKGROUND_COMMANDS", 1)
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as tasks:

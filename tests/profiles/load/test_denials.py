@@ -90,12 +90,12 @@ def test_opencode_loads_the_plugin_that_makes_it_ask_about_each_command():
     assert launch.enforced_environment["OPENCODE_PURE"] == "0"
 
 
-def test_plugins_of_the_user_stay_disabled_in_one_shot_mode():
+def test_plugins_of_the_user_stay_disabled_outside_a_conversation():
     launch, _ = build_launch("opencode", deny=["Bash"], environment={"OPENCODE_PURE": "1"})
     assert "OPENCODE_PURE" not in launch.enforced_environment
 
 
-def test_plugins_of_the_user_are_kept_before_the_plugin_of_the_shim():
+def test_plugins_of_the_user_precede_the_plugin_of_the_shim():
     environment = {"OPENCODE_CONFIG_CONTENT": '{"plugin": ["mine"]}'}
     launch, _ = build_launch("opencode", persistent=True, environment=environment)
     config = json.loads(launch.enforced_environment["OPENCODE_CONFIG_CONTENT"])
