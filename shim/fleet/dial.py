@@ -5,10 +5,12 @@
 import asyncio
 import os
 import secrets
-import socket
-import stat
+import signal
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import NoReturn
 
 import nats.errors
 
@@ -23,7 +25,7 @@ from shim.core.fleet.join_file import (
     get_read_key,
 )
 from shim.core.fleet.jwt import get_issuer, verify_member_jwt
-from shim.core.fleet.roles import DRIVE, WATCH
+from shim.core.fleet.roles import DRIVE, MACHINE, WATCH
 from shim.core.fleet.sealing import NONCE_BYTES, SealError
 from shim.core.fleet.subjects import (
     NAME_PATTERN,
@@ -32,7 +34,6 @@ from shim.core.fleet.subjects import (
     build_up_subject,
 )
 from shim.core.fleet.tunnel import (
-    MAX_DATA_BYTES,
     TO_MACHINE,
     TUNNEL_ID_BYTES,
     MessageKind,
@@ -43,6 +44,7 @@ from shim.core.fleet.tunnel import (
     TunnelKeys,
     check_open_answer,
     decode_exit,
+    encode_exit,
     seal_open_request,
     unseal_open_answer,
 )
@@ -50,10 +52,12 @@ from shim.fleet.connection import FleetConnection, connect_to_fleet
 from shim.fleet.folder import require_join_file
 from shim.fleet.replica_reader import MissingReplicaError, iterate_replica_frames
 from shim.fleet.tunnels import Tunnel, run_until_first_end
-from shim.state.files import write_all
+from shim.io.stdin import Stdin
+from shim.io.stdout import FrontendDisconnectedError, Stdout
 
 # A machine that is connected answers at once. The server notices a lost one after 6 s.
 OPEN_TIMEOUT_S = 8.0
+MIN_OPEN_TIMEOUT_S = 2.0  # after a connection that took long
 FAILURE_STATUS = 255  # the exit status of `ssh` for its own errors
 
 
@@ -67,6 +71,8 @@ def dial_machine(machine: str, environment: Mapping[str, str]) -> int:
     """
     try:
         return asyncio.run(_dial_machine(machine, environment))
+    except FrontendDisconnectedError:
+        return FAILURE_STATUS
     except ShimError as error:
         sys.stderr.write(f"{error}\n")
         return FAILURE_STATUS
@@ -74,47 +80,72 @@ def dial_machine(machine: str, environment: Mapping[str, str]) -> int:
 
 async def _dial_machine(machine: str, environment: Mapping[str, str]) -> int:
     join = require_join_file(environment)
+    deadline_s = time.monotonic() + OPEN_TIMEOUT_S
     async with connect_to_fleet(join) as connection:
+        timeout_s = max(MIN_OPEN_TIMEOUT_S, deadline_s - time.monotonic())
+        stdout = Stdout()
         try:
-            tunnel = await open_tunnel(connection, machine)
+            tunnel = await run_until_first_end(
+                open_tunnel(connection, machine, timeout_s), connection.wait_until_lost()
+            )
         except MachineAwayError as error:
-            return await _send_copied_log(connection, machine, error)
-        reader, writer = await _open_stdio()
+            return await _send_copied_log(connection, machine, error, stdout)
         try:
             return await run_until_first_end(
-                _copy_output(tunnel, writer),
-                _copy_input(tunnel, reader),
+                _copy_output(tunnel, stdout),
+                _copy_input(tunnel),
                 tunnel.check_silence(),
                 connection.wait_until_lost(),
+                _wait_for_signal(),
+                _wait_for_disconnect(stdout),
             )
         finally:
-            writer.close()
+            with suppress(TunnelError):
+                await tunnel.send(MessageKind.EXIT, encode_exit(0, ""))
 
 
 async def _send_copied_log(
-    connection: FleetConnection, machine: str, error: MachineAwayError
+    connection: FleetConnection, machine: str, error: MachineAwayError, stdout: Stdout
 ) -> int:
     """Answer a client of a session with the copy of its log. Raise the error for any other request,
     and if there is no copy.
     """
-    reader, writer = await _open_stdio()
+    lines = _iterate_lines(Stdin())
     try:
-        request = parse_relay_request(await reader.readline())
+        request = parse_relay_request(await anext(lines, b""))
         if request.kind != "connect":
             raise error
-        hello = parse_hello(parse_frame(await reader.readline()))
+        hello = parse_hello(parse_frame(await anext(lines, b"")))
         async for frame in iterate_replica_frames(connection, machine, request.session_id, hello):
-            writer.write(frame)
-            await writer.drain()
+            await stdout.write(frame)
     except (FrameError, MissingReplicaError, ValueError):
         raise error from None
-    finally:
-        writer.close()
-    await writer.wait_closed()
     return 0
 
 
-async def open_tunnel(connection: FleetConnection, machine: str) -> Tunnel:
+async def _iterate_lines(stdin: Stdin) -> AsyncIterator[bytes]:
+    while data := await stdin.read():
+        for line in stdin.line_splitter.feed(data):
+            yield line
+
+
+async def _wait_for_signal() -> int:
+    """Wait for a signal that ends this process. The machine must be told that the tunnel is closed."""
+    stop_requested = asyncio.Event()
+    for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(signal_number, stop_requested.set)
+    await stop_requested.wait()
+    return FAILURE_STATUS
+
+
+async def _wait_for_disconnect(stdout: Stdout) -> int:
+    await stdout.wait_for_disconnect()
+    return FAILURE_STATUS
+
+
+async def open_tunnel(
+    connection: FleetConnection, machine: str, timeout_s: float = OPEN_TIMEOUT_S
+) -> Tunnel:
     """Open a tunnel to a machine. Raise TunnelError if the machine refuses it, or does not answer."""
     join = connection.join
     if not NAME_PATTERN.match(machine):
@@ -131,7 +162,7 @@ async def open_tunnel(connection: FleetConnection, machine: str) -> Tunnel:
         subject,
         key_pair,
     )
-    data = await _request_tunnel(connection, machine, subject, request)
+    data = await _request_tunnel(connection, machine, subject, request, timeout_s)
     answer, public_key = _parse_answer(join, machine, data, subject, tunnel_id)
     keys = TunnelKeys(key_pair, public_key, send_key, get_read_key(join))
     tunnel = Tunnel(
@@ -145,15 +176,15 @@ async def open_tunnel(connection: FleetConnection, machine: str) -> Tunnel:
 
 
 async def _request_tunnel(
-    connection: FleetConnection, machine: str, subject: str, request: bytes
+    connection: FleetConnection, machine: str, subject: str, request: bytes, timeout_s: float
 ) -> bytes:
     """Send an open request, and return the answer. Raise TunnelError if there is none."""
     try:
-        message = await connection.client.request(subject, request, timeout=OPEN_TIMEOUT_S)
+        message = await connection.client.request(subject, request, timeout=timeout_s)
     except nats.errors.NoRespondersError:
         raise MachineAwayError(f"{machine} is not connected to the fleet") from None
     except nats.errors.TimeoutError:
-        reason = connection.last_error or f"{machine} did not answer within {OPEN_TIMEOUT_S:g} s"
+        reason = connection.last_error or f"{machine} did not answer within {timeout_s:.0f} s"
         raise MachineAwayError(reason) from None
     except nats.errors.Error as error:
         raise TunnelError(f"the connection to the fleet was lost: {error}") from None
@@ -169,7 +200,7 @@ def _parse_answer(
     read_key = get_read_key(join)
     answer = unseal_open_answer(read_key, data, subject, tunnel_id)
     claims = verify_member_jwt(answer.jwt, get_issuer(join.jwt))
-    if claims.name != machine:
+    if (claims.fleet, claims.name, claims.role) != (join.fleet, machine, MACHINE):
         raise SealError(f"{claims.name} has answered instead of {machine}")
     check_open_answer(read_key, data, subject, tunnel_id, claims.public_key)
     if answer.refusal:
@@ -177,42 +208,26 @@ def _parse_answer(
     return answer, claims.public_key
 
 
-async def _open_stdio() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return streams for stdin and stdout. Both may be the same socket."""
-    if stat.S_ISSOCK(os.fstat(0).st_mode):
-        return await asyncio.open_connection(sock=socket.socket(fileno=os.dup(0)))
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(MAX_DATA_BYTES)
-    # Copies of the descriptors, because the transports close them.
-    stdin, stdout = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), stdin)
-    transport, protocol = await loop.connect_write_pipe(
-        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), stdout
-    )
-    return reader, asyncio.StreamWriter(transport, protocol, None, loop)
-
-
-async def _copy_input(tunnel: Tunnel, reader: asyncio.StreamReader) -> int:
+async def _copy_input(tunnel: Tunnel) -> NoReturn:
     """Send stdin to the machine. Wait at its end, because output may follow."""
-    while data := await reader.read(MAX_DATA_BYTES):
+    stdin = Stdin()
+    while data := await stdin.read():
         await tunnel.send_data(MessageKind.STDIN, data)
     await tunnel.send(MessageKind.STDIN_END)
-    await asyncio.Event().wait()
-    return FAILURE_STATUS
+    while True:
+        await asyncio.Event().wait()
 
 
-async def _copy_output(tunnel: Tunnel, writer: asyncio.StreamWriter) -> int:
+async def _copy_output(tunnel: Tunnel, stdout: Stdout) -> int:
     """Write the output of the relay until it has ended. Return its exit status."""
+    outputs = {MessageKind.STDOUT: stdout, MessageKind.STDERR: Stdout(2)}
     while True:
         message = await tunnel.receive()
-        if message.kind is MessageKind.STDOUT:
-            writer.write(message.content)
-            await writer.drain()
-        elif message.kind is MessageKind.STDERR:
-            await asyncio.to_thread(write_all, 2, message.content)
-        elif message.kind is MessageKind.EXIT:
+        if message.kind is MessageKind.EXIT:
             status, reason = decode_exit(message.content)
             if reason:
                 raise TunnelError(reason)
             return status
+        if message.kind in outputs:
+            await outputs[message.kind].write(message.content)
         await tunnel.grant_written(message)

@@ -6,17 +6,19 @@ server for that.
 
 import asyncio
 import os
+import re
 import secrets
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import NoReturn
 
 from nats.aio.msg import Msg
 
-from shim.core.errors import ShimError
+from shim.core.errors import ShimError, explain_os_error
 from shim.core.fleet.join_file import get_command_key, get_member_key_pair, get_read_key
 from shim.core.fleet.jwt import MemberClaims, get_issuer, verify_member_jwt
 from shim.core.fleet.roles import DRIVE, WATCH
@@ -27,6 +29,7 @@ from shim.core.fleet.tunnel import (
     MAX_DATA_BYTES,
     SILENCE_LIMIT_S,
     TO_MEMBER,
+    TUNNEL_ID_BYTES,
     MessageKind,
     OpenAnswer,
     TunnelEnd,
@@ -41,12 +44,18 @@ from shim.fleet.connection import FleetConnection
 from shim.fleet.tunnels import Tunnel, run_until_first_end
 from shim.state.machines import may_fleet_start
 
-# Each tunnel has a process. A page with 100 open sessions needs 100 of them.
+# Each tunnel has a process. A page with 100 open sessions needs 100 of them. A guest with one session
+# has a few clients.
 MAX_TUNNELS = 256
+MAX_MEMBER_TUNNELS = 128
+MAX_GUEST_TUNNELS = 16
+TUNNEL_ID_PATTERN = re.compile(rf"[0-9a-f]{{{2 * TUNNEL_ID_BYTES}}}\Z")
 # A member that has opened a tunnel sends its first message within this time.
 FIRST_MESSAGE_TIMEOUT_S = SILENCE_LIMIT_S
-RELAY_EXIT_TIMEOUT_S = 2.0  # for the relay to exit after SIGTERM
+RELAY_EXIT_TIMEOUT_S = 2.0  # for the relay to exit after the end of its stdin, or after a signal
+EXPIRY_CHECK_INTERVAL_S = 30.0  # the clock may be changed
 RELAY_ARGV = (sys.executable, "-I", "-m", "shim", "bridge", "relay")
+FAILURE_STATUS = 255  # the member's exit status if the tunnel fails
 STATUS_OF_SIGNAL = 128  # a process that a signal has ended has this status, and the signal's number
 
 
@@ -61,6 +70,7 @@ class MachineTunnels:
         self._key_pair = get_member_key_pair(connection.join)
         self._issuer = get_issuer(connection.join.jwt)
         self._tunnels: dict[str, Tunnel] = {}
+        self._tunnel_counts = Counter[str]()  # by the public key of the member
         self._tasks = set[asyncio.Task[None]]()
 
     async def serve(self) -> NoReturn:
@@ -84,17 +94,16 @@ class MachineTunnels:
 
     async def _handle_open(self, message: Msg) -> None:
         """Answer an open request. A refused member gets the reason."""
+        role, _, session = message.subject.partition(".open.")[2].partition(".")
         tunnel_id = ""
         try:
-            role, session = message.subject.split(".")[4:]
             key = self._command_key if role == DRIVE else self._read_key
             request = unseal_open_request(key, message.data, message.subject)
             tunnel_id = request.tunnel
             claims = verify_member_jwt(request.jwt, self._issuer)
             check_open_request(key, message.data, message.subject, claims.public_key)
             self._check_member(claims, role, session)
-            if len(self._tunnels) >= MAX_TUNNELS:
-                raise TunnelError(f"this machine has {MAX_TUNNELS} tunnels already")
+            self._check_limits(claims)
             answer = self._open_tunnel(claims, role, tunnel_id, key)
         except ShimError as error:
             answer = OpenAnswer(self._connection.join.jwt, refusal=str(error))
@@ -106,7 +115,8 @@ class MachineTunnels:
             tunnel_id,
             self._key_pair,
         )
-        await message.respond(sealed)
+        if message.reply:
+            await message.respond(sealed)
 
     def _check_member(self, claims: MemberClaims, role: str, session: str) -> None:
         """Raise TunnelError if the member may not have a tunnel with this role for this session."""
@@ -119,6 +129,14 @@ class MachineTunnels:
         if session != (claims.session or ALL_SESSIONS):
             raise TunnelError(f"{claims.name} may only use the session {claims.session}")
 
+    def _check_limits(self, claims: MemberClaims) -> None:
+        """Raise TunnelError if the member or all members have too many tunnels."""
+        max_tunnels = MAX_GUEST_TUNNELS if claims.session else MAX_MEMBER_TUNNELS
+        if self._tunnel_counts[claims.public_key] >= max_tunnels:
+            raise TunnelError(f"{claims.name} already has {max_tunnels} tunnels to this machine")
+        if len(self._tunnels) >= MAX_TUNNELS:
+            raise TunnelError(f"this machine already has {MAX_TUNNELS} tunnels")
+
     def _open_tunnel(
         self, claims: MemberClaims, role: str, tunnel_id: str, receive_key: bytes
     ) -> OpenAnswer:
@@ -126,7 +144,7 @@ class MachineTunnels:
         join = self._connection.join
         challenge = secrets.token_hex(CHALLENGE_BYTES)
         subject = f"shim.{join.fleet}.{join.machine}.up.{role}.{claims.name}.{tunnel_id}"
-        if subject in self._tunnels or not tunnel_id.isalnum():
+        if subject in self._tunnels or not TUNNEL_ID_PATTERN.match(tunnel_id):
             raise TunnelError("the id of the tunnel is not new")
         keys = TunnelKeys(self._key_pair, claims.public_key, self._read_key, receive_key)
         tunnel = Tunnel(
@@ -134,14 +152,16 @@ class MachineTunnels:
             build_down_subject(join.fleet, join.machine, claims.name, tunnel_id),
             TunnelEnd(keys, tunnel_id, challenge, TO_MEMBER),
         )
-        self._tunnels[subject] = tunnel
         argv = _build_relay_argv(claims, role, may_start=may_fleet_start(self._environment))
-        task = asyncio.create_task(_serve_tunnel(tunnel, argv, self._environment))
+        self._tunnels[subject] = tunnel
+        self._tunnel_counts[claims.public_key] += 1
+        task = asyncio.create_task(_serve_tunnel(tunnel, argv, self._environment, claims.expires_s))
         self._tasks.add(task)
 
         def remove_tunnel(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             del self._tunnels[subject]
+            self._tunnel_counts[claims.public_key] -= 1
 
         task.add_done_callback(remove_tunnel)
         return OpenAnswer(join.jwt, challenge)
@@ -159,30 +179,63 @@ def _build_relay_argv(claims: MemberClaims, role: str, *, may_start: bool) -> li
     return argv
 
 
-async def _serve_tunnel(tunnel: Tunnel, argv: list[str], environment: Mapping[str, str]) -> None:
-    """Run a relay for the member, after its first message."""
-    with suppress(TunnelError, TimeoutError):
+async def _serve_tunnel(
+    tunnel: Tunnel, argv: list[str], environment: Mapping[str, str], expires_s: int
+) -> None:
+    """Run a relay for the member, after its first message. Tell the member if something else than the
+    relay ends the tunnel.
+    """
+    reason = ""
+    try:
         async with asyncio.timeout(FIRST_MESSAGE_TIMEOUT_S):
             await tunnel.wait_for_first_message()
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=dict(environment),
-            start_new_session=True,
-            limit=MAX_DATA_BYTES,
+        await _run_relay(tunnel, argv, environment, expires_s)
+    except TimeoutError:
+        return
+    except TunnelError as error:
+        reason = str(error)
+    except OSError as error:
+        reason = f"the relay cannot be started: {explain_os_error(error)}"
+    except asyncio.CancelledError:
+        reason = "`shim fleet run` has ended there"
+        raise
+    finally:
+        if reason:
+            with suppress(TunnelError):
+                await tunnel.send(MessageKind.EXIT, encode_exit(FAILURE_STATUS, reason))
+
+
+async def _run_relay(
+    tunnel: Tunnel, argv: list[str], environment: Mapping[str, str], expires_s: int
+) -> None:
+    """Run a relay until it or the member ends. Raise TunnelError if the tunnel is lost."""
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=dict(environment),
+        start_new_session=True,
+        limit=MAX_DATA_BYTES,
+    )
+    try:
+        await run_until_first_end(
+            _copy_output(tunnel, process),
+            _copy_input(tunnel, process),
+            tunnel.check_silence(),
+            _wait_until_expired(expires_s),
         )
-        try:
-            await run_until_first_end(
-                _copy_input(tunnel, process),
-                _copy_output(tunnel, process),
-                tunnel.check_silence(),
-            )
-        except TunnelError as error:
-            await tunnel.send(MessageKind.EXIT, encode_exit(255, str(error)))
-        finally:
-            await _stop_relay(process)
+    finally:
+        await _stop_relay(process)
+
+
+async def _wait_until_expired(expires_s: int) -> NoReturn:
+    """Raise TunnelError when the membership ends."""
+    if not expires_s:
+        await asyncio.Event().wait()
+    while (remaining_s := expires_s - time.time()) > 0:
+        await asyncio.sleep(min(remaining_s, EXPIRY_CHECK_INTERVAL_S))
+    raise TunnelError("the membership has ended")
 
 
 async def _copy_input(tunnel: Tunnel, process: asyncio.subprocess.Process) -> None:
@@ -221,10 +274,29 @@ async def _copy_stream(tunnel: Tunnel, stream: asyncio.StreamReader, kind: Messa
 
 
 async def _stop_relay(process: asyncio.subprocess.Process) -> None:
-    """End the relay and the commands that it has started."""
-    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+    """End the relay and the commands that it has started: close its stdin, and then send signals if
+    that is not enough.
+    """
+    assert process.stdin is not None
+    process.stdin.close()
+    for signal_number in (0, signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal_number)
         with suppress(TimeoutError):
             async with asyncio.timeout(RELAY_EXIT_TIMEOUT_S):
-                await process.wait()
+                await _wait_for_exit(process)
+                return
+
+
+async def _wait_for_exit(process: asyncio.subprocess.Process) -> None:
+    """Wait until the relay has exited. Its remaining output is discarded, because a relay that cannot
+    write does not exit.
+    """
+    assert process.stdout is not None
+    assert process.stderr is not None
+    await asyncio.gather(_discard(process.stdout), _discard(process.stderr), process.wait())
+
+
+async def _discard(stream: asyncio.StreamReader) -> None:
+    while await stream.read(MAX_DATA_BYTES):
+        pass

@@ -12,8 +12,6 @@ from nats.aio.msg import Msg
 
 from shim.core.fleet.sealing import NONCE_BYTES, SealError
 from shim.core.fleet.tunnel import (
-    DATA_KINDS,
-    MAX_DATA_BYTES,
     PING_INTERVAL_S,
     SILENCE_LIMIT_S,
     MessageKind,
@@ -23,6 +21,8 @@ from shim.core.fleet.tunnel import (
 )
 
 Result = TypeVar("Result")
+# How many bytes a message may have besides its data: number, signature, nonce, and the seal.
+MAX_OVERHEAD_BYTES = 256
 
 
 class Tunnel:
@@ -32,21 +32,25 @@ class Tunnel:
         self._client = client
         self._subject = subject
         self._end = end
-        # The data in this queue is limited by the window of the tunnel.
+        # The window of the tunnel limits the data in this queue. An error is its last element.
         self._received = asyncio.Queue[TunnelMessage | TunnelError]()
         self._has_received = asyncio.Event()
+        self._has_failed = False
         self._granted = asyncio.Event()
         self._last_received_s = time.monotonic()
 
     async def handle_message(self, message: Msg) -> None:
         """Add a message of the other side to the queue. Ignore messages that the other side has not
-        sealed, because anybody may have sent them.
+        sealed, because anybody may have sent them, and all messages after an error.
         """
+        if self._has_failed:
+            return
         try:
             received = self._end.open_message(message.data)
         except SealError:
             return
         except TunnelError as error:
+            self._has_failed = True
             self._received.put_nowait(error)
             return
         self._last_received_s = time.monotonic()
@@ -71,7 +75,8 @@ class Tunnel:
 
     async def grant_written(self, message: TunnelMessage) -> None:
         """Let the other side send further data, after the data of this message was written."""
-        if message.kind in DATA_KINDS and (grant := self._end.count_written(len(message.content))):
+        grant = self._end.count_written(message)
+        if grant:
             await self.send(MessageKind.GRANT, grant)
 
     async def send(self, kind: MessageKind, content: bytes = b"") -> None:
@@ -83,13 +88,14 @@ class Tunnel:
             raise TunnelError(f"the connection was lost: {error}") from None
 
     async def send_data(self, kind: MessageKind, data: bytes) -> None:
-        """Send data in messages of at most MAX_DATA_BYTES, as soon as the other side accepts them."""
+        """Send data in messages that the server accepts, as soon as the other side accepts them."""
+        max_bytes = max(1, self._client.max_payload - MAX_OVERHEAD_BYTES)
         position = 0
         while position < len(data):
-            while not self._end.sendable_bytes:
+            while not (allowed_bytes := self._end.get_max_data_bytes()):
                 self._granted.clear()
                 await self._granted.wait()
-            count = min(MAX_DATA_BYTES, self._end.sendable_bytes)
+            count = min(max_bytes, allowed_bytes)
             await self.send(kind, data[position : position + count])
             position += count
 
@@ -103,12 +109,12 @@ class Tunnel:
 
 async def run_until_first_end(*coroutines: Coroutine[Any, Any, Result]) -> Result:
     """Run coroutines at the same time until one of them ends. Cancel the others. Return the result of
-    the first, or raise its error.
+    the first, or raise its error. If several end at once, the first argument takes precedence.
     """
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return done.pop().result()
+        return next(task for task in tasks if task in done).result()
     finally:
         for task in tasks:
             task.cancel()

@@ -172,3 +172,9 @@ def write_join_file(join: JoinFile, path: Path) -> str:
 def create_stranger(join: JoinFile) -> JoinFile:
     """Return a member's join file with another key of the fleet."""
     return join._replace(key=base64.b64decode("A" * 43 + "="))
+
+
+def read_admin_join(lab: FleetLab) -> JoinFile:
+    """Return the join file of the first machine of a fleet."""
+    path = Path(lab.admin_folder, f"{HERE}.join")
+    return parse_join_file(path.read_bytes(), str(path))

@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shim.core.bridge.frames import FrameError, encode_frame, parse_frame
+from shim.core.claude.argv.flags import parse_argv
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError
 from shim.core.reading.values import as_dict, as_list, canonicalize_uuid
 
@@ -41,6 +43,13 @@ RELAYED_COMMANDS = frozenset(
 START_COMMAND = ("claude", "--bg")
 RESUME_COMMAND = ("claude", "--resume")
 READING_COMMANDS = frozenset((("claude", "logs"),))
+# The commands whose further arguments do not name sessions.
+COMMANDS_WITH_ARGUMENTS = frozenset((("bridge", "answer"), ("bridge", "say"), RESUME_COMMAND))
+# The fields of `claude --resume` that start another session, or that name files of the machine.
+STARTING_FIELDS = (
+    *("resume", "continue_last", "session_id", "fork_session", "background", "subcommand"),
+    *("shim_config", "shim_record", "shim_log"),
+)
 START_REFUSAL = "you may not start sessions here; `fleet_start = true` in the config.toml of the machine allows it"
 # The variables of a frontend that a command gets. They name the frontend, and its longest line.
 RELAYED_VARIABLES = ("CLAUDE_CODE_ENTRYPOINT", "CLAUDE_AGENT_SDK_VERSION", "SHIM_MAX_LINE_BYTES")
@@ -97,8 +106,22 @@ def check_relay_access(request: RelayRequest, access: RelayAccess) -> None:
         return
     # Every other command names its session after the command.
     _check_session(str(request.argv[2]) if len(request.argv) > 2 else "", access)
-    if not access.may_start and "--fork-session" in request.argv:
-        raise FrameError(START_REFUSAL)
+    if access == FULL_ACCESS:
+        return
+    if command not in COMMANDS_WITH_ARGUMENTS and len(request.argv) > 3:
+        raise FrameError(f"`{' '.join(map(str, command))}` accepts one session here")
+    if command == RESUME_COMMAND:
+        _check_resume_flags(request.argv[3:])
+
+
+def _check_resume_flags(argv: RelayedArgv) -> None:
+    """Raise FrameError if the flags of `claude --resume` would use another session, or start one.
+    Raise FrontendError if they are not valid.
+    """
+    invocation = parse_argv([each if isinstance(each, str) else "FILE" for each in argv])
+    for name in STARTING_FIELDS:
+        if getattr(invocation, name) != Invocation._field_defaults[name]:
+            raise FrameError(f"you may not start sessions here, so `{name}` is refused")
 
 
 def _check_session(session_id: str, access: RelayAccess) -> None:

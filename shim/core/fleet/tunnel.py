@@ -28,6 +28,8 @@ from shim.core.reading.values import as_dict, get_text
 WINDOW_BYTES = 512 * 1024
 # Data is granted in parts of this size, so that a grant is not sent for every message.
 GRANT_BYTES = WINDOW_BYTES // 4
+# A message of data counts as this many bytes more, because short messages need memory, too.
+MESSAGE_BYTES = 256
 # The largest data of a message. A server accepts messages of 1 MiB, with their headers.
 MAX_DATA_BYTES = 128 * 1024
 MAX_REASON_CHARS = 1000
@@ -46,7 +48,8 @@ class MessageKind(IntEnum):
 
     STDIN, STDOUT, STDERR  data of this stream
     STDIN_END              stdin has ended
-    EXIT                   the relay has ended: its status (1 byte), and a reason or nothing
+    EXIT                   the relay has ended: its status (1 byte), and a reason or nothing; or the
+                           member has closed the tunnel
     GRANT                  the other side may send this many further bytes (4 bytes)
     PING                   nothing: the sender is still there
     """
@@ -61,6 +64,9 @@ class MessageKind(IntEnum):
 
 
 DATA_KINDS = frozenset((MessageKind.STDIN, MessageKind.STDOUT, MessageKind.STDERR))
+# The kinds that only one side sends.
+STDIN_KINDS = frozenset((MessageKind.STDIN, MessageKind.STDIN_END))
+OUTPUT_KINDS = frozenset((MessageKind.STDOUT, MessageKind.STDERR))
 
 
 class TunnelError(ShimError):
@@ -168,17 +174,25 @@ class TunnelEnd:
         self._context = f"{tunnel} {challenge} ".encode()
         self._send_direction = direction
         self._receive_direction = TO_MEMBER if direction == TO_MACHINE else TO_MACHINE
+        # The kinds that may no longer arrive, because their stream has ended, or never may.
+        self._ended_kinds = STDIN_KINDS if direction == TO_MACHINE else OUTPUT_KINDS
         self._sent_count = 0
         self._received_count = 0
         self._written_bytes = 0  # not granted again yet
         self._receivable_bytes = WINDOW_BYTES
-        self.sendable_bytes = WINDOW_BYTES
+        self._sendable_bytes = WINDOW_BYTES
+
+    def get_max_data_bytes(self) -> int:
+        """Return how long the data of the next message may be. It is 0 if the other side must grant
+        further bytes first.
+        """
+        return max(0, min(MAX_DATA_BYTES, self._sendable_bytes - MESSAGE_BYTES))
 
     def seal_message(self, kind: MessageKind, content: bytes, nonce: bytes) -> bytes:
-        """Return the next message. Data must not be longer than `sendable_bytes`."""
+        """Return the next message. Data must not be longer than `get_max_data_bytes`."""
         if kind in DATA_KINDS:
-            assert len(content) <= self.sendable_bytes
-            self.sendable_bytes -= len(content)
+            assert len(content) <= self.get_max_data_bytes()
+            self._sendable_bytes -= len(content) + MESSAGE_BYTES
         number = self._sent_count
         self._sent_count += 1
         context = self._build_context(self._send_direction, number)
@@ -196,7 +210,9 @@ class TunnelEnd:
         payload = open_sealed(
             self._keys.receive_key, data[NUMBER_BYTES:], context, self._keys.receiver_public_key
         )
-        if number != self._received_count:
+        if number < self._received_count:
+            raise TunnelError(f"the message {number} of a tunnel has arrived twice")
+        if number > self._received_count:
             raise TunnelError(
                 f"the message {self._received_count} of a tunnel is missing; {number} has arrived"
             )
@@ -210,21 +226,29 @@ class TunnelEnd:
             # A newer version may send further kinds.
             return TunnelMessage(MessageKind.PING)
         content = payload[1:]
+        if kind in self._ended_kinds:
+            raise TunnelError("the other side of a tunnel has sent data after its end")
         if kind is MessageKind.GRANT:
-            self.sendable_bytes += int.from_bytes(content, "big")
-            if self.sendable_bytes > WINDOW_BYTES:
+            self._sendable_bytes += int.from_bytes(content, "big")
+            if self._sendable_bytes > WINDOW_BYTES:
                 raise TunnelError("the other side of a tunnel has granted too much data")
         elif kind in DATA_KINDS:
-            self._receivable_bytes -= len(content)
+            self._receivable_bytes -= len(content) + MESSAGE_BYTES
             if self._receivable_bytes < 0:
                 raise TunnelError("the other side of a tunnel has sent more data than granted")
+        elif kind is MessageKind.STDIN_END:
+            self._ended_kinds |= STDIN_KINDS
+        elif kind is MessageKind.EXIT:
+            self._ended_kinds = DATA_KINDS | {MessageKind.STDIN_END, MessageKind.EXIT}
         return TunnelMessage(kind, content)
 
-    def count_written(self, byte_count: int) -> bytes:
-        """Count received data that was written. Return the content of the GRANT message that must be
-        sent now, or b"".
+    def count_written(self, message: TunnelMessage) -> bytes:
+        """Count a received message whose data was written. Return the content of the GRANT message
+        that must be sent now, or b"".
         """
-        self._written_bytes += byte_count
+        if message.kind not in DATA_KINDS:
+            return b""
+        self._written_bytes += len(message.content) + MESSAGE_BYTES
         if self._written_bytes < GRANT_BYTES:
             return b""
         granted_bytes = self._written_bytes

@@ -6,9 +6,12 @@ import pytest
 
 from shim.core.bridge.frames import FrameError
 from shim.core.bridge.relay import (
+    FULL_ACCESS,
     MAX_REQUEST_BYTES,
     FileArgument,
+    RelayAccess,
     RelayRequest,
+    check_relay_access,
     encode_command_request,
     encode_connect_request,
     encode_sessions_request,
@@ -72,3 +75,82 @@ def test_other_requests_are_refused_with_the_reason(fields, text):
     with pytest.raises(FrameError) as refused:
         parse_relay_request(json.dumps(fields).encode())
     assert text in str(refused.value)
+
+
+OTHER_UUID = "0123abcd-0000-4000-8000-000000000002"
+GUEST = RelayAccess(session_id=UUID)
+WATCHER = RelayAccess(is_read_only=True)
+NO_START = RelayAccess(may_start=False)
+
+
+def can_run(access, *argv):
+    try:
+        check_relay_access(RelayRequest("command", argv=argv), access)
+    except (FrameError, FrontendError):
+        return False
+    return True
+
+
+def test_guest_runs_commands_for_one_session_only():
+    for argv in (
+        ("claude", "logs", UUID),
+        ("claude", "rm", UUID),
+        ("bridge", "stop", UUID),
+        ("bridge", "say", UUID, "--take", "--", "more"),
+        ("bridge", "answer", UUID, "--deny"),
+        (
+            "claude",
+            "--resume",
+            UUID,
+            "--model",
+            "opus",
+            "--settings",
+            FileArgument("{}"),
+            "--",
+            "hi",
+        ),
+    ):
+        assert can_run(GUEST, *argv), argv
+        assert can_run(NO_START, *argv), argv
+        assert can_run(FULL_ACCESS, *argv), argv
+        assert not can_run(RelayAccess(session_id=OTHER_UUID), *argv), argv
+
+
+@pytest.mark.parametrize("access", [GUEST, NO_START], ids=["guest", "no start"])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("bridge", "stop", UUID, OTHER_UUID),
+        ("claude", "respawn", "--all"),
+        ("claude", "--resume", UUID, "--resume", OTHER_UUID),
+        ("claude", "--resume", UUID, f"-r{OTHER_UUID}"),
+        ("claude", "--resume", UUID, f"--resume={OTHER_UUID}"),
+        ("claude", "--resume", UUID, "--continue"),
+        ("claude", "--resume", UUID, "--fork-session"),
+        ("claude", "--resume", UUID, "--bg", "hi"),
+        ("claude", "--resume", UUID, "agents"),
+        ("claude", "--resume", UUID, "--shim-record", "/tmp/x"),
+        ("claude", "--resume"),
+    ],
+)
+def test_command_cannot_reach_another_session_or_start_one(access, argv):
+    assert not can_run(access, *argv)
+
+
+def test_watcher_reads_logs_only():
+    assert can_run(WATCHER, "claude", "logs", UUID)
+    assert not can_run(WATCHER, "claude", "logs", UUID, "more")
+    for argv in (
+        ("claude", "stop", UUID),
+        ("claude", "--resume", UUID),
+        ("claude", "--bg", "hi"),
+        ("bridge", "say", UUID, "--", "hi"),
+        ("bridge", "answer", UUID),
+    ):
+        assert not can_run(WATCHER, *argv), argv
+
+
+def test_sessions_are_started_only_if_the_machine_allows_it():
+    assert can_run(FULL_ACCESS, "claude", "--bg", "hi")
+    assert not can_run(NO_START, "claude", "--bg", "hi")
+    assert not can_run(GUEST, "claude", "--bg", "hi")
