@@ -74,7 +74,7 @@ if sys.argv[2] == "count":
 
 
 @dataclass
-class Place:
+class TunnelLab:
     """A fleet with its server, a machine `build` that runs PROGRAM, and the user `here`."""
 
     lab: FleetLab
@@ -131,13 +131,13 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def tunnels(tmp_path: Path) -> Iterator[TunnelLab]:
     folder = tmp_path / "lab"
     folder.mkdir()
     lab = FleetLab(folder)
-    place = Place(lab, tmp_path)
-    yield place
-    place.close()
+    tunnels = TunnelLab(lab, tmp_path)
+    yield tunnels
+    tunnels.close()
 
 
 def is_running(pid: int) -> bool:
@@ -151,36 +151,36 @@ def check_relay_ends(pid: int, seconds: float) -> None:
     assert wait_until(lambda: not is_running(pid), seconds, LOOK_SECONDS)
 
 
-def test_streams_and_status_are_those_of_the_relay(place: Place) -> None:
+def test_streams_and_status_are_those_of_the_relay(tunnels: TunnelLab) -> None:
     """10 MB in both directions at once."""
-    place.start_machine("echo")
+    tunnels.start_machine("echo")
     data = random.Random(1).randbytes(MEGABYTES * 1024 * 1024)
-    dial = place.dial()
+    dial = tunnels.dial()
     stdout, stderr = dial.communicate(data)
     assert stdout == data
     assert (stderr, dial.returncode) == (b"end of stdin\n", 7)
 
 
-def test_stdin_and_stdout_may_be_files(place: Place) -> None:
-    place.start_machine("echo")
-    source, target = place.folder / "source", place.folder / "target"
+def test_stdin_and_stdout_may_be_files(tunnels: TunnelLab) -> None:
+    tunnels.start_machine("echo")
+    source, target = tunnels.folder / "source", tunnels.folder / "target"
     source.write_bytes(b"x" * 1_000_000)
     with source.open("rb") as stdin, target.open("wb") as stdout:
-        dial = place.dial(stdin=stdin.fileno(), stdout=stdout.fileno())
+        dial = tunnels.dial(stdin=stdin.fileno(), stdout=stdout.fileno())
         assert dial.communicate() == (None, b"end of stdin\n")
     assert (dial.returncode, target.read_bytes() == source.read_bytes()) == (7, True)
-    dial = place.dial(stdin=subprocess.DEVNULL)
+    dial = tunnels.dial(stdin=subprocess.DEVNULL)
     assert dial.communicate() == (b"", b"end of stdin\n")
 
 
-def test_reader_that_stops_limits_the_data_on_the_way(place: Place) -> None:
-    place.start_machine("count")
-    sent_path = place.folder / "started.sent"
+def test_reader_that_stops_limits_the_data_on_the_way(tunnels: TunnelLab) -> None:
+    tunnels.start_machine("count")
+    sent_path = tunnels.folder / "started.sent"
 
     def get_sent_bytes() -> int:
         return int(sent_path.read_text() or 0) if sent_path.exists() else 0
 
-    with place.dial() as dial:
+    with tunnels.dial() as dial:
         assert dial.stdout is not None
         assert wait_until(lambda: get_sent_bytes() > WINDOW_BYTES / 2, START_SECONDS, LOOK_SECONDS)
         time.sleep(2)
@@ -191,10 +191,10 @@ def test_reader_that_stops_limits_the_data_on_the_way(place: Place) -> None:
         for number in range(stopped_bytes // LINE_BYTES * 2):
             assert dial.stdout.readline() == b"%015d\n" % number
         dial.terminate()
-    check_relay_ends(place.wait_for_relay(), RELAY_END_S)
+    check_relay_ends(tunnels.wait_for_relay(), RELAY_END_S)
 
 
-def test_machine_that_is_not_there_is_reported_at_once(place: Place) -> None:
+def test_machine_that_is_not_there_is_reported_at_once(tunnels: TunnelLab) -> None:
     times_s = []
 
     async def fail(connection: FleetConnection) -> None:
@@ -203,19 +203,19 @@ def test_machine_that_is_not_there_is_reported_at_once(place: Place) -> None:
             await open_tunnel(connection, "build")
         times_s.append(time.monotonic() - started_s)
 
-    place.run(read_admin_join(place.lab), fail)
+    tunnels.run(read_admin_join(tunnels.lab), fail)
     assert times_s[0] < NO_RESPONDERS_S
-    dial = place.dial()
+    dial = tunnels.dial()
     assert dial.communicate() == (b"", b"build is not connected to the fleet\n")
     assert dial.returncode == 255
 
 
-def test_machine_that_hangs_is_reported_in_time(place: Place) -> None:
-    place.start_machine("echo")
-    assert place.machine is not None
-    place.machine.send_signal(signal.SIGSTOP)
+def test_machine_that_hangs_is_reported_in_time(tunnels: TunnelLab) -> None:
+    tunnels.start_machine("echo")
+    assert tunnels.machine is not None
+    tunnels.machine.send_signal(signal.SIGSTOP)
     started_s = time.monotonic()
-    dial = place.dial()
+    dial = tunnels.dial()
     stdout, stderr = dial.communicate()
     # The server notices the machine after 6 s, but tells nobody.
     assert (stdout, dial.returncode) == (b"", 255)
@@ -226,19 +226,19 @@ def test_machine_that_hangs_is_reported_in_time(place: Place) -> None:
 @pytest.mark.parametrize("victim", ["server", "machine"])
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hangs"])
 def test_lost_tunnel_ends_both_sides(
-    place: Place, victim: str, signal_number: signal.Signals
+    tunnels: TunnelLab, victim: str, signal_number: signal.Signals
 ) -> None:
-    place.start_machine("echo")
-    process = place.lab.server if victim == "server" else place.machine
+    tunnels.start_machine("echo")
+    process = tunnels.lab.server if victim == "server" else tunnels.machine
     assert process is not None
-    with place.dial() as dial:
+    with tunnels.dial() as dial:
         assert dial.stdin is not None
         assert dial.stdout is not None
         assert dial.stderr is not None
         dial.stdin.write(b"first line\nsecond")
         dial.stdin.flush()
         assert os.read(dial.stdout.fileno(), 100) == b"first line\nsecond"
-        pid = place.wait_for_relay()
+        pid = tunnels.wait_for_relay()
         process.send_signal(signal_number)
         started_s = time.monotonic()
         assert dial.wait(SILENCE_LIMIT_S + 4) == 255
@@ -256,32 +256,32 @@ def test_lost_tunnel_ends_both_sides(
     ids=["stopped", "killed"],
 )
 def test_end_of_the_member_ends_the_relay(
-    place: Place, signal_number: signal.Signals, seconds: float
+    tunnels: TunnelLab, signal_number: signal.Signals, seconds: float
 ) -> None:
     # A relay that ignores the end of its stdin.
-    place.start_machine("count")
-    with place.dial(stdout=subprocess.DEVNULL) as dial:
-        pid = place.wait_for_relay()
+    tunnels.start_machine("count")
+    with tunnels.dial(stdout=subprocess.DEVNULL) as dial:
+        pid = tunnels.wait_for_relay()
         dial.send_signal(signal_number)
         dial.wait(START_SECONDS)
         check_relay_ends(pid, seconds)
 
 
-def test_closed_stdout_ends_the_tunnel(place: Place) -> None:
-    place.start_machine("count")
-    with place.dial() as dial:
+def test_closed_stdout_ends_the_tunnel(tunnels: TunnelLab) -> None:
+    tunnels.start_machine("count")
+    with tunnels.dial() as dial:
         assert dial.stdout is not None
         assert dial.stderr is not None
         dial.stdout.readline()
         dial.stdout.close()
         assert dial.wait(START_SECONDS) == 255
         assert dial.stderr.read() == b""
-        check_relay_ends(place.wait_for_relay(), RELAY_END_S)
+        check_relay_ends(tunnels.wait_for_relay(), RELAY_END_S)
 
 
-def test_relay_that_cannot_start_is_reported(place: Place) -> None:
-    place.start_machine("", "/no/such/program")
-    dial = place.dial()
+def test_relay_that_cannot_start_is_reported(tunnels: TunnelLab) -> None:
+    tunnels.start_machine("", "/no/such/program")
+    dial = tunnels.dial()
     assert dial.communicate() == (
         b"",
         b"the relay cannot be started: No such file or directory\n",
@@ -289,13 +289,13 @@ def test_relay_that_cannot_start_is_reported(place: Place) -> None:
     assert dial.returncode == 255
 
 
-def test_machine_that_stops_tells_the_member(place: Place) -> None:
-    place.start_machine("echo")
-    assert place.machine is not None
-    with place.dial() as dial:
+def test_machine_that_stops_tells_the_member(tunnels: TunnelLab) -> None:
+    tunnels.start_machine("echo")
+    assert tunnels.machine is not None
+    with tunnels.dial() as dial:
         assert dial.stderr is not None
-        pid = place.wait_for_relay()
-        place.machine.terminate()
+        pid = tunnels.wait_for_relay()
+        tunnels.machine.terminate()
         assert dial.wait(RELAY_END_S) == 255
         assert dial.stderr.read() == b"`shim fleet run` has ended there\n"
         check_relay_ends(pid, RELAY_END_S)
@@ -329,14 +329,14 @@ async def exchange(tunnel: Tunnel, data: bytes) -> bytes:
     return received
 
 
-def test_forged_messages_are_ignored_and_repeated_ones_end_the_tunnel(place: Place) -> None:
-    place.start_machine("echo")
-    mallory = place.lab.forge_member(place.lab.invite("mallory", WATCH), allows_all=True)
+def test_forged_messages_are_ignored_and_repeated_ones_end_the_tunnel(tunnels: TunnelLab) -> None:
+    tunnels.start_machine("echo")
+    mallory = tunnels.lab.forge_member(tunnels.lab.invite("mallory", WATCH), allows_all=True)
 
     async def attack(hostile: FleetConnection) -> None:
         wiretap = Wiretap()
         await wiretap.start(hostile)
-        async with connect_to_fleet(read_admin_join(place.lab)) as connection:
+        async with connect_to_fleet(read_admin_join(tunnels.lab)) as connection:
             tunnel = await open_tunnel(connection, "build")
             assert await exchange(tunnel, b"one") == b"one"
             up = next(message for message in wiretap.messages if ".up." in message.subject)
@@ -359,23 +359,25 @@ def test_forged_messages_are_ignored_and_repeated_ones_end_the_tunnel(place: Pla
             with pytest.raises(TunnelError, match="the message 0 of a tunnel has arrived twice"):
                 await exchange(tunnel, b"three")
         # All messages of the tunnel again, in their order and in another one.
-        count = len(place.list_started())
+        count = len(tunnels.list_started())
         for messages in (wiretap.messages, wiretap.messages[::-1]):
             await hostile.client.request(wiretap.opens[0].subject, wiretap.opens[0].data)
             for message in list(messages):
                 await hostile.client.publish(message.subject, message.data)
             await hostile.client.flush()
         await asyncio.sleep(1)
-        assert len(place.list_started()) == count == 1
+        assert len(tunnels.list_started()) == count == 1
 
-    place.run(mallory, attack)
-    dial = place.dial()
+    tunnels.run(mallory, attack)
+    dial = tunnels.dial()
     assert dial.communicate(b"still here")[0] == b"still here"
 
 
 @pytest.mark.parametrize("order", [(1, 0), (1,)], ids=["reordered", "lost"])
-def test_reordered_and_lost_messages_end_the_tunnel(place: Place, order: tuple[int, ...]) -> None:
-    place.start_machine("echo")
+def test_reordered_and_lost_messages_end_the_tunnel(
+    tunnels: TunnelLab, order: tuple[int, ...]
+) -> None:
+    tunnels.start_machine("echo")
 
     async def send(connection: FleetConnection) -> None:
         tunnel = await open_tunnel(connection, "build")
@@ -389,11 +391,11 @@ def test_reordered_and_lost_messages_end_the_tunnel(place: Place, order: tuple[i
         with pytest.raises(TunnelError, match="of a tunnel is missing"):
             await exchange(tunnel, b"four")
 
-    place.run(read_admin_join(place.lab), send)
-    check_relay_ends(place.wait_for_relay(), RELAY_END_S)
+    tunnels.run(read_admin_join(tunnels.lab), send)
+    check_relay_ends(tunnels.wait_for_relay(), RELAY_END_S)
 
 
-def refuse(place: Place, connection_join: JoinFile, join: JoinFile) -> str:
+def refuse(tunnels: TunnelLab, connection_join: JoinFile, join: JoinFile) -> str:
     """Open a tunnel with the join file of a member, over the connection of another member that may
     publish everything. Return why the machine refuses it, or "".
     """
@@ -408,45 +410,45 @@ def refuse(place: Place, connection_join: JoinFile, join: JoinFile) -> str:
         except ShimError as error:
             refusals.append(str(error))
 
-    place.run(connection_join, use)
+    tunnels.run(connection_join, use)
     return refusals[0]
 
 
-def test_machine_checks_role_session_and_expiry_without_the_server(place: Place) -> None:
-    place.start_machine("echo")
-    lab = place.lab
+def test_machine_checks_role_session_and_expiry_without_the_server(tunnels: TunnelLab) -> None:
+    tunnels.start_machine("echo")
+    lab = tunnels.lab
     fleet_key = read_admin_join(lab).key
     uncaged = lab.forge_member(lab.invite("mallory", WATCH), allows_all=True)
     guest = lab.invite("guest", DRIVE, UUID)
     wanda = lab.invite("wanda", WATCH)
-    assert refuse(place, uncaged, guest) == ""
-    assert refuse(place, uncaged, guest._replace(session="")) == (
+    assert refuse(tunnels, uncaged, guest) == ""
+    assert refuse(tunnels, uncaged, guest._replace(session="")) == (
         f"guest may only use the session {UUID}"
     )
-    assert refuse(place, uncaged, guest._replace(session=OTHER_UUID)) == (
+    assert refuse(tunnels, uncaged, guest._replace(session=OTHER_UUID)) == (
         f"guest may only use the session {UUID}"
     )
     # A watcher that has found out the key of the fleet.
-    assert refuse(place, uncaged, wanda) == ""
-    assert refuse(place, uncaged, wanda._replace(role=DRIVE, key=fleet_key)) == (
+    assert refuse(tunnels, uncaged, wanda) == ""
+    assert refuse(tunnels, uncaged, wanda._replace(role=DRIVE, key=fleet_key)) == (
         "wanda may only watch sessions"
     )
     # The JWT of another member, without its private key.
     stolen = guest._replace(seed=wanda.seed)
-    assert refuse(place, uncaged, stolen) == "a message was not signed by its sender"
+    assert refuse(tunnels, uncaged, stolen) == "a message was not signed by its sender"
     expired = lab.forge_member(guest, expires_s=int(time.time()) - 5)
-    assert refuse(place, uncaged, expired) == "the membership of guest has ended"
+    assert refuse(tunnels, uncaged, expired) == "the membership of guest has ended"
 
     def list_options() -> list[str]:
-        return [line.partition(" ")[2] for line in place.list_started()]
+        return [line.partition(" ")[2] for line in tunnels.list_started()]
 
     assert wait_until(lambda: len(list_options()) == 2, START_SECONDS, LOOK_SECONDS)
     assert sorted(list_options()) == [f"--session {UUID} --no-start", "--watch --no-start"]
 
 
-def test_tunnel_ends_with_the_membership(place: Place) -> None:
-    place.start_machine("echo")
-    lab = place.lab
+def test_tunnel_ends_with_the_membership(tunnels: TunnelLab) -> None:
+    tunnels.start_machine("echo")
+    lab = tunnels.lab
     uncaged = lab.forge_member(lab.invite("mallory", WATCH), allows_all=True)
     guest = lab.forge_member(lab.invite("guest", DRIVE), expires_s=int(time.time()) + 4)
 
@@ -459,13 +461,13 @@ def test_tunnel_ends_with_the_membership(place: Place) -> None:
                 await exchange(tunnel, b"more")
                 await asyncio.sleep(0.2)
 
-    place.run(uncaged, use)
-    check_relay_ends(place.wait_for_relay(), RELAY_END_S)
+    tunnels.run(uncaged, use)
+    check_relay_ends(tunnels.wait_for_relay(), RELAY_END_S)
 
 
-def test_guest_has_a_limited_number_of_tunnels(place: Place) -> None:
-    place.start_machine("echo")
-    guest = place.lab.invite("guest", WATCH, UUID)
+def test_guest_has_a_limited_number_of_tunnels(tunnels: TunnelLab) -> None:
+    tunnels.start_machine("echo")
+    guest = tunnels.lab.invite("guest", WATCH, UUID)
 
     async def use(connection: FleetConnection) -> None:
         for _ in range(MAX_GUEST_TUNNELS):
@@ -473,7 +475,7 @@ def test_guest_has_a_limited_number_of_tunnels(place: Place) -> None:
         with pytest.raises(TunnelError, match="guest already has 16 tunnels to this machine"):
             await open_tunnel(connection, "build")
 
-    place.run(guest, use)
-    assert place.list_started() == []
-    dial = place.dial()
+    tunnels.run(guest, use)
+    assert tunnels.list_started() == []
+    dial = tunnels.dial()
     assert dial.communicate(b"data")[0] == b"data"

@@ -91,7 +91,7 @@ def can_run(access, *argv):
     return True
 
 
-def test_guest_runs_commands_for_one_session_only():
+def test_commands_of_a_guest_are_limited_to_its_session():
     for argv in (
         ("claude", "logs", UUID),
         ("claude", "rm", UUID),
@@ -133,7 +133,7 @@ def test_guest_runs_commands_for_one_session_only():
         ("claude", "--resume"),
     ],
 )
-def test_command_cannot_reach_another_session_or_start_one(access, argv):
+def test_limited_command_cannot_use_or_start_other_sessions(access, argv):
     assert not can_run(access, *argv)
 
 
@@ -150,7 +150,7 @@ def test_watcher_reads_logs_only():
         assert not can_run(WATCHER, *argv), argv
 
 
-def test_sessions_are_started_only_if_the_machine_allows_it():
+def test_machine_must_allow_members_to_start_sessions():
     assert can_run(FULL_ACCESS, "claude", "--bg", "hi")
     assert not can_run(NO_START, "claude", "--bg", "hi")
     assert not can_run(GUEST, "claude", "--bg", "hi")

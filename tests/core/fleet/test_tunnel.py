@@ -125,7 +125,7 @@ def test_short_messages_count_as_more_than_their_data():
 
 
 @given(st.data())
-def test_all_data_arrives_whenever_it_is_sent_written_and_granted(data):
+def test_all_data_arrives_in_every_schedule(data):
     member, build = create_ends()
     content = bytes(range(256)) * 16 * 1024  # 8 windows
     sent_count, received, grants = 0, bytearray(), []
