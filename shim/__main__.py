@@ -24,14 +24,43 @@ def main() -> None:
     from shim.io.early_signals import reset_inherited_signals
 
     reset_inherited_signals()
-    if argv == ["bridge", "relay"]:
-        # Another machine waits for the answer, which needs none of the modules for commands.
-        from shim.bridge.machines.relay import run_relay
-
-        sys.exit(run_relay())
+    # Another machine, or a command of this one, waits for the start of these two. They need none of
+    # the modules for commands.
+    status = None
+    if argv[:2] == ["bridge", "relay"]:
+        status = _run_relay(argv[2:])
+    elif argv[:2] == ["fleet", "dial"]:
+        status = _dial(argv[2:])
+    if status is not None:
+        sys.exit(status)
     from shim.commands.cli import run_shim
 
     run_shim(argv)
+
+
+def _run_relay(args: list[str]) -> int | None:
+    """Run `shim bridge relay`, and return the exit status. Return None if the arguments need a
+    message, such as the help.
+    """
+    from shim.bridge.machines.relay import run_relay
+    from shim.core.bridge.relay import parse_access_options
+
+    access = parse_access_options(args)
+    return None if access is None else run_relay(access)
+
+
+def _dial(args: list[str]) -> int | None:
+    """Run `shim fleet dial`, and return the exit status. Return None if the arguments, or packages
+    that are not installed, need a message.
+    """
+    if len(args) > 1 or (args and args[0][:1] in ("", "-")):
+        return None
+    try:
+        from shim.fleet.dial import dial_machine
+        from shim.fleet.listing import answer_listing_requests
+    except ImportError:
+        return None
+    return dial_machine(args[0], os.environ) if args else answer_listing_requests(os.environ)
 
 
 def _run_claude(argv: list[str], installed_options: dict[str, str]) -> int:

@@ -18,6 +18,7 @@ from typing import NoReturn
 
 from nats.aio.msg import Msg
 
+from shim.core.bridge.relay import RelayAccess, build_access_options
 from shim.core.errors import ShimError, explain_os_error
 from shim.core.fleet.join_file import get_command_key, get_member_key_pair, get_read_key
 from shim.core.fleet.jwt import MemberClaims, get_issuer, verify_member_jwt
@@ -169,14 +170,8 @@ class MachineTunnels:
 
 def _build_relay_argv(claims: MemberClaims, role: str, *, may_start: bool) -> list[str]:
     """Return the command of a relay that does only what the member may do."""
-    argv = [*RELAY_ARGV]
-    if role == WATCH:
-        argv.append("--watch")
-    if claims.session:
-        argv += ["--session", claims.session]
-    if not may_start:
-        argv.append("--no-start")
-    return argv
+    access = RelayAccess(role == WATCH, claims.session, may_start)
+    return [*RELAY_ARGV, *build_access_options(access)]
 
 
 async def _serve_tunnel(

@@ -89,6 +89,33 @@ class RelayAccess(NamedTuple):
 
 
 FULL_ACCESS = RelayAccess()
+WATCH_OPTION, SESSION_OPTION, NO_START_OPTION = "--watch", "--session", "--no-start"
+
+
+def build_access_options(access: RelayAccess) -> list[str]:
+    """Return the options of `shim bridge relay` for this access."""
+    options = []
+    if access.is_read_only:
+        options.append(WATCH_OPTION)
+    if access.session_id:
+        options += [SESSION_OPTION, access.session_id]
+    if not access.may_start:
+        options.append(NO_START_OPTION)
+    return options
+
+
+def parse_access_options(options: Sequence[str]) -> RelayAccess | None:
+    """Parse the options of `build_access_options`. Return None for any others."""
+    session_id = ""
+    if SESSION_OPTION in options:
+        session_id = "".join(options[options.index(SESSION_OPTION) + 1 :][:1])
+    access = RelayAccess(
+        is_read_only=WATCH_OPTION in options,
+        session_id=session_id,
+        may_start=NO_START_OPTION not in options,
+    )
+    is_valid = not session_id or canonicalize_uuid(session_id) == session_id
+    return access if is_valid and build_access_options(access) == [*options] else None
 
 
 def check_relay_access(request: RelayRequest, access: RelayAccess) -> None:

@@ -11,10 +11,12 @@ from shim.core.bridge.relay import (
     FileArgument,
     RelayAccess,
     RelayRequest,
+    build_access_options,
     check_relay_access,
     encode_command_request,
     encode_connect_request,
     encode_sessions_request,
+    parse_access_options,
     parse_relay_request,
 )
 from shim.core.errors import FrontendError
@@ -154,3 +156,24 @@ def test_machine_must_allow_members_to_start_sessions():
     assert can_run(FULL_ACCESS, "claude", "--bg", "hi")
     assert not can_run(NO_START, "claude", "--bg", "hi")
     assert not can_run(GUEST, "claude", "--bg", "hi")
+
+
+def test_access_can_be_passed_as_options():
+    for access in (FULL_ACCESS, GUEST, WATCHER, NO_START, RelayAccess(True, UUID, False)):
+        assert parse_access_options(build_access_options(access)) == access
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--help",),
+        ("--watch", "--watch"),
+        ("--session",),
+        ("--session", "name"),
+        ("--session", UUID.upper()),
+        ("--session", "", "--watch"),
+        ("--watch", "more"),
+    ],
+)
+def test_other_options_are_left_to_the_command(options):
+    assert parse_access_options(options) is None
