@@ -95,9 +95,11 @@ class TurnOutcomeTracker:
         if self._is_too_late():
             return
         self.has_vendor_outcome = True
-        if self.outcome is None or self.outcome.kind == "ended":
+        if self.outcome is not None and self.outcome.ended_by_shim:
+            self.outcome = self.outcome._replace(fields=result_fields)
+        elif self.outcome is None or self.outcome.kind == "ended":
             self.outcome = TurnOutcome("ended", fields=result_fields)
-        elif self.outcome.kind == "interrupted" or self.outcome.ended_by_shim:
+        elif self.outcome.kind == "interrupted":
             self.outcome = self.outcome._replace(fields=result_fields)
 
     def record_failure(

@@ -365,6 +365,16 @@ def test_request_of_a_turn_that_a_hook_continues_is_reported():
     assert (line["subtype"], line["status"]) == ("status", "requesting")
 
 
+def test_vendor_that_completes_a_turn_does_not_change_that_a_hook_ended_it():
+    stage = Stage()
+    stage.turn.record_vendor_session_info(session_id=UUID)
+    stage.turn.outcome_tracker.stop_by_hook()
+    stage.turn.add_text("an answer that was already on its way")
+    stage.turn.record_turn_end()
+    result = stage.finish_with_result()
+    assert (result["terminal_reason"], result["result"]) == ("hook_stopped", "")
+
+
 def test_system_line_does_not_close_the_open_block():
     stage = Stage(partial=True)
     stage.turn.add_text("a")
