@@ -48,7 +48,7 @@ from shim.core.fleet.tunnel import (
     seal_open_request,
     unseal_open_answer,
 )
-from shim.fleet.connection import FleetConnection, connect_to_fleet
+from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
 from shim.fleet.folder import require_join_file
 from shim.fleet.replica_reader import MissingReplicaError, iterate_replica_frames
 from shim.fleet.tunnels import Tunnel, run_until_first_end
@@ -63,6 +63,15 @@ FAILURE_STATUS = 255  # the exit status of `ssh` for its own errors
 
 class MachineAwayError(TunnelError):
     """Raised if a machine is not connected to the fleet, or does not answer."""
+
+
+class LostTunnelError(TunnelError):
+    """Raised if a tunnel ends before the relay. A command may have been executed, or may not."""
+
+    def __init__(self, machine: str, reason: str) -> None:
+        super().__init__(
+            f"the connection to {machine} was lost, and a command may have been executed: {reason}"
+        )
 
 
 def dial_machine(machine: str, environment: Mapping[str, str]) -> int:
@@ -99,6 +108,8 @@ async def _dial_machine(machine: str, environment: Mapping[str, str]) -> int:
                 _wait_for_signal(),
                 _wait_for_disconnect(stdout),
             )
+        except (FleetUnavailableError, SealError, TunnelError) as error:
+            raise LostTunnelError(machine, str(error)) from None
         finally:
             with suppress(TunnelError):
                 await tunnel.send(MessageKind.EXIT, encode_exit(0, ""))
@@ -225,8 +236,10 @@ async def _copy_output(tunnel: Tunnel, stdout: Stdout) -> int:
         message = await tunnel.receive()
         if message.kind is MessageKind.EXIT:
             status, reason = decode_exit(message.content)
-            if reason:
+            if reason and status == FAILURE_STATUS:
                 raise TunnelError(reason)
+            if reason:
+                sys.stderr.write(f"{reason}\n")
             return status
         if message.kind in outputs:
             await outputs[message.kind].write(message.content)

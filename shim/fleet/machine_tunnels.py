@@ -56,7 +56,9 @@ FIRST_MESSAGE_TIMEOUT_S = SILENCE_LIMIT_S
 RELAY_EXIT_TIMEOUT_S = 2.0  # for the relay to exit after the end of its stdin, or after a signal
 EXPIRY_CHECK_INTERVAL_S = 30.0  # the clock may be changed
 RELAY_ARGV = (sys.executable, "-I", "-m", "shim", "bridge", "relay")
-FAILURE_STATUS = 255  # the member's exit status if the tunnel fails
+# The member's exit status if the tunnel fails, and if the relay cannot be started, as in a shell.
+FAILURE_STATUS = 255
+START_FAILURE_STATUS = 126
 STATUS_OF_SIGNAL = 128  # a process that a signal has ended has this status, and the signal's number
 
 
@@ -180,7 +182,7 @@ async def _serve_tunnel(
     """Run a relay for the member, after its first message. Tell the member if something else than the
     relay ends the tunnel.
     """
-    reason = ""
+    status, reason = FAILURE_STATUS, ""
     try:
         async with asyncio.timeout(FIRST_MESSAGE_TIMEOUT_S):
             await tunnel.wait_for_first_message()
@@ -190,6 +192,7 @@ async def _serve_tunnel(
     except TunnelError as error:
         reason = str(error)
     except OSError as error:
+        status = START_FAILURE_STATUS
         reason = f"the relay cannot be started: {explain_os_error(error)}"
     except asyncio.CancelledError:
         reason = "`shim fleet run` has ended there"
@@ -197,7 +200,7 @@ async def _serve_tunnel(
     finally:
         if reason:
             with suppress(TunnelError):
-                await tunnel.send(MessageKind.EXIT, encode_exit(FAILURE_STATUS, reason))
+                await tunnel.send(MessageKind.EXIT, encode_exit(status, reason))
 
 
 async def _run_relay(

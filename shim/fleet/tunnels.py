@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 import nats.errors
@@ -23,6 +24,9 @@ from shim.core.fleet.tunnel import (
 Result = TypeVar("Result")
 # How many bytes a message may have besides its data: number, signature, nonce, and the seal.
 MAX_OVERHEAD_BYTES = 256
+NO_RESPONDERS_STATUS = "503"
+# A server of a cluster may not know a new subscription yet, so the first reply does not count.
+MAX_UNRECEIVED_PINGS = 2
 
 
 class Tunnel:
@@ -38,6 +42,8 @@ class Tunnel:
         self._has_failed = False
         self._granted = asyncio.Event()
         self._last_received_s = time.monotonic()
+        self._unreceived_pings = 0
+        self._is_disconnected = asyncio.Event()
 
     async def handle_message(self, message: Msg) -> None:
         """Add a message of the other side to the queue. Ignore messages that the other side has not
@@ -54,6 +60,7 @@ class Tunnel:
             self._received.put_nowait(error)
             return
         self._last_received_s = time.monotonic()
+        self._unreceived_pings = 0
         self._has_received.set()
         if received.kind is MessageKind.GRANT:
             self._granted.set()
@@ -79,13 +86,13 @@ class Tunnel:
         if grant:
             await self.send(MessageKind.GRANT, grant)
 
-    async def send(self, kind: MessageKind, content: bytes = b"") -> None:
+    async def send(self, kind: MessageKind, content: bytes = b"", reply_subject: str = "") -> None:
         """Send a message. Raise TunnelError if the connection is lost."""
         sealed = self._end.seal_message(kind, content, os.urandom(NONCE_BYTES))
         try:
-            await self._client.publish(self._subject, sealed)
-        except nats.errors.Error as error:
-            raise TunnelError(f"the connection was lost: {error}") from None
+            await self._client.publish(self._subject, sealed, reply_subject)
+        except nats.errors.Error:
+            raise TunnelError("the connection to the server was lost") from None
 
     async def send_data(self, kind: MessageKind, data: bytes) -> None:
         """Send data in messages that the server accepts, as soon as the other side accepts them."""
@@ -100,11 +107,30 @@ class Tunnel:
             position += count
 
     async def check_silence(self) -> NoReturn:
-        """Send pings. Raise TunnelError if the other side is silent for SILENCE_LIMIT_S."""
-        while time.monotonic() - self._last_received_s < SILENCE_LIMIT_S:
-            await self.send(MessageKind.PING)
-            await asyncio.sleep(PING_INTERVAL_S)
-        raise TunnelError(f"no message for {SILENCE_LIMIT_S:g} s")
+        """Send pings. Raise TunnelError if the other side is silent for SILENCE_LIMIT_S, or if the
+        server reports that it has disconnected.
+        """
+        inbox = self._client.new_inbox()
+        subscription = await self._client.subscribe(inbox, cb=self._handle_server_reply)
+        try:
+            while (remaining_s := self._last_received_s + SILENCE_LIMIT_S - time.monotonic()) > 0:
+                await self.send(MessageKind.PING, reply_subject=inbox)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(PING_INTERVAL_S, remaining_s)):
+                        await self._is_disconnected.wait()
+                        raise TunnelError("the other side has disconnected from the fleet")
+            raise TunnelError(f"no message for {SILENCE_LIMIT_S:g} s")
+        finally:
+            with suppress(nats.errors.Error):
+                await subscription.unsubscribe()
+
+    async def _handle_server_reply(self, message: Msg) -> None:
+        """Count the pings that, as the server replies, no subscriber has received."""
+        if (message.headers or {}).get("Status") != NO_RESPONDERS_STATUS:
+            return
+        self._unreceived_pings += 1
+        if self._unreceived_pings >= MAX_UNRECEIVED_PINGS:
+            self._is_disconnected.set()
 
 
 async def run_until_first_end(*coroutines: Coroutine[Any, Any, Result]) -> Result:
