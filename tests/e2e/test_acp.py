@@ -125,6 +125,7 @@ def test_deny_rule_applies_in_bypass_mode(frontend: DropInFrontend, vendor: Vend
     if vendor is KIMI:  # its subagents do not ask
         assert "cannot enforce Bash(touch:*)" in result["errors"][0]
         return
+    assert [denial["tool_name"] for denial in result["permission_denials"]] == ["Bash"]
     conversation.send("[[shell]] mkdir two")
     conversation.until("result")
     assert list_created_files(frontend) == {"two"}

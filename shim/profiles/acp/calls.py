@@ -41,6 +41,7 @@ VALUE_KEY_BY_KIND = {
     "resource": "resource",
     "resource_link": "uri",
 }
+REFUSED_CODE = "denied"  # copilot's error code of a call that a hook refused
 FILE_KINDS = ("read", "edit", "delete")
 MAX_SEARCHED_ERROR_CHARS = 4000  # the start of an error text, which is searched for a file path
 PATH_KEYS = ("oldPath", "path")  # the keys for the path of a changed file
@@ -530,6 +531,13 @@ def build_todos(plan_entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any
     return [
         {"content": content, "status": status, "activeForm": content} for content, status in states
     ]
+
+
+def was_refused(raw_output: Any) -> bool:
+    """Return whether the raw output of a failed call says that a rule refused the call. copilot
+    reports this if a hook refused it.
+    """
+    return as_dict(raw_output).get("code") == REFUSED_CODE
 
 
 def find_exit_code(raw_output: Any) -> object:

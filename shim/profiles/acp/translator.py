@@ -31,6 +31,7 @@ from shim.profiles.acp.calls import (
     join_text_blocks_and_strip_trailer,
     list_content_blocks,
     list_raw_output_blocks,
+    was_refused,
 )
 from shim.profiles.acp.message_and_terminal_store import (
     MAX_CONTENT_ITEMS,
@@ -383,9 +384,17 @@ class AcpTranslator(RpcTranslator):
                 result = (
                     f"{result}\n{REFUSED_PATH_TEXT.format(vendor=self.turn.config.vendor.name)}"
                 )
+            if is_error and was_refused(call.raw_output):
+                self._record_refused_call(call)
             self.turn.add_tool_result(call.call_id, result, is_error)
             self._calls.end_call(call)
             self.session.discard_allowed_call(call.call_id)
+
+    def _record_refused_call(self, call: AcpToolCall) -> None:
+        """Add a call that the agent refused to `permission_denials`."""
+        written_call = self.turn.find_call(call.call_id)
+        if written_call is not None:
+            self.turn.add_denial(*written_call)
 
     def _create_call_id(self, agent_id: str) -> str:
         """Return a new id for a tool call that has no id, or whose id is already used."""

@@ -137,6 +137,23 @@ def test_exit_code_of_an_earlier_update_marks_the_call_as_failed():
     assert results(talk)[0] == [("no", True)]
 
 
+@loop_over_rows(
+    ("raw_output", "denied"),
+    [
+        ({"message": "no", "code": "denied"}, ["Bash"]),
+        ({"message": "no", "code": "failure"}, []),
+        ("denied", []),
+    ],
+)
+def test_call_that_a_rule_refused_is_among_the_denials(raw_output, denied):
+    talk = begin("copilot", kind="execute", rawInput={"command": "touch x"}).feed_messages(
+        build_call_update(status="failed", rawOutput=raw_output)
+    )
+    lines = talk.feed_messages(DONE).close_stream().lines.splitlines()
+    (result,) = [line for line in map(json.loads, lines) if line["type"] == "result"]
+    assert [denial["tool_name"] for denial in result["permission_denials"]] == denied
+
+
 def test_content_of_the_tool_call_event_is_used_in_the_result():
     assert results(begin(content=content(TEXT)).feed_messages(build_call_update(status="failed")))[
         0
