@@ -298,6 +298,23 @@ a child will not die
     test_abnormal_exits.py::test_signal_ends_the_turn_with_a_result_and_stops_the_process_tree
     test_abnormal_exits.py::test_killed_frontend_leaves_no_running_process
     test_abnormal_exits.py::test_daemon_of_a_stopped_child_is_stopped
+a hostile server of the fleet changes, forges, holds back or reorders messages
+    test_fleet.py::test_entries_that_the_machine_has_not_signed_are_ignored
+    test_tunnel.py::test_messages_out_of_order_never_add_lose_or_repeat_data
+    test_tunnel.py::test_message_of_another_tunnel_direction_or_sender_is_refused
+    test_replica.py::test_forged_lines_are_ignored
+    test_replica.py::test_missing_lines_are_reported_and_repeated_ones_ignored
+a command of a member of the fleet is sent again
+    test_fleet.py::test_messages_that_the_server_repeats_or_forges_have_no_effect
+    test_tunnel.py::test_open_request_belongs_to_its_subject_and_sender
+a join file of the fleet is stolen, expired, revoked or used for more than its role
+    test_fleet.py::test_stranger_expired_and_revoked_members_are_refused_with_the_reason
+    test_fleet.py::test_server_limits_each_member_to_its_role
+    test_fleet.py::test_machine_checks_the_role_that_the_server_does_not
+    test_fleet.py::test_member_of_a_session_reads_nothing_of_others
+    test_members.py::test_member_that_watches_has_no_key_for_commands
+a machine of the fleet is copied
+    test_fleet.py::test_copied_machine_is_refused_with_both_names
 a bug of ours leaves a frontend waiting
     test_threats.py::test_internal_error_ends_in_a_result
     test_threats.py::test_malformed_events_do_not_fail_the_turn
