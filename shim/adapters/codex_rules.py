@@ -90,15 +90,14 @@ def can_ask_frontend_for_permission(request: LaunchRequest) -> bool:
 
 
 def build_sandbox_arguments(request: LaunchRequest) -> list[str]:
-    """Return the sandbox settings for a permission mode. The sandbox is off if the user can be
-    asked, because a command that the user has allowed must run.
+    """Return the sandbox settings for a permission mode. The sandbox is off if the frontend can be
+    asked or has hooks that may allow a call, because an allowed command must run.
     """
     policy = request.policy
     mode = request.permission_mode
     assert policy is not None, "a turn has a policy"
-    if mode == BYPASS_MODE or (
-        can_ask_frontend_for_permission(request) and mode not in PROMPTLESS_MODES
-    ):
+    may_allow_more = can_ask_frontend_for_permission(request) or request.hooks_may_allow
+    if mode == BYPASS_MODE or (may_allow_more and mode not in PROMPTLESS_MODES):
         return _format_setting("sandbox_mode", '"danger-full-access"')
     return _build_workspace_sandbox(policy, mode) or _format_setting("sandbox_mode", '"read-only"')
 

@@ -265,6 +265,12 @@ def test_app_server_sandbox_mode_depends_on_permission_mode_and_prompts(mode, fl
     assert build_asking_settings(mode, *flags)["sandbox_mode"] == sandbox
 
 
+@loop_over_rows(("mode", "sandbox"), [("default", "danger-full-access"), ("plan", "read-only")])
+def test_command_that_a_hook_of_the_frontend_may_allow_runs_without_the_sandbox(mode, sandbox):
+    launch_request = request(mode)._replace(hooks_may_allow=True)
+    assert f'sandbox_mode="{sandbox}"' in codex_rules.build_sandbox_arguments(launch_request)
+
+
 def test_app_server_disables_the_tty_of_commands():
     assert build_asking_settings(BYPASS)["features.unified_exec_tty"] is False
 

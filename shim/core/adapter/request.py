@@ -104,6 +104,7 @@ class LaunchRequest(NamedTuple):
     mode_file           the file with the permission mode if the mode can change during the turn, or
                         ""
     mcp_servers         the MCP servers of the turn
+    hooks_may_allow     a hook of the frontend may allow a tool call that is not allowed otherwise
     """
 
     invocation: Invocation
@@ -127,6 +128,7 @@ class LaunchRequest(NamedTuple):
     transcript_path: str = ""
     mode_file: str = ""
     mcp_servers: McpServers = McpServers()
+    hooks_may_allow: bool = False
 
     def can_ask_user(self) -> bool:
         """Return whether the frontend can ask the user a question."""

@@ -246,6 +246,11 @@ class HookCallbacks:
         """Whether any registered callback can deny a tool call."""
         return bool(self._callbacks.get("PreToolUse"))
 
+    @property
+    def can_allow_calls(self) -> bool:
+        """Whether any registered callback can allow a tool call."""
+        return self.can_deny_calls or bool(self._callbacks.get("PermissionRequest"))
+
     def list_callback_ids(self, event: HookEvent) -> list[str]:
         callbacks = self._callbacks.get(event.name, ()) if event.is_for_callbacks else ()
         return [
