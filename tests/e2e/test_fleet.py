@@ -496,7 +496,8 @@ def test_copy_has_each_line_once_after_the_server_was_killed(home: Home, kill_co
         if number % 3 == 2:
             home.lab.remove_server_data()
         home.lab.start_server()
-    assert wait_until(lambda: list_agents(home.build)[0]["state"] == "done", TURN_SECONDS)
+    duration_s = TURN_SECONDS + 5 * kill_count  # the messages are answered one after another
+    assert wait_until(lambda: list_agents(home.build)[0]["state"] == "done", duration_s)
 
     def is_copied() -> bool:
         expected = read_lines(home.build, uuid, None)
