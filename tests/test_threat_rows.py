@@ -302,15 +302,22 @@ a hostile server of the fleet changes, forges, holds back or reorders messages
     test_fleet.py::test_entries_that_the_machine_has_not_signed_are_ignored
     test_tunnel.py::test_messages_out_of_order_never_add_lose_or_repeat_data
     test_tunnel.py::test_message_of_another_tunnel_direction_or_sender_is_refused
+    test_tunnel.py::test_hostile_server_never_adds_loses_or_repeats_data
+    test_fleet_tunnels.py::test_reordered_and_lost_messages_end_the_tunnel
     test_replica.py::test_forged_lines_are_ignored
     test_replica.py::test_missing_lines_are_reported_and_repeated_ones_ignored
 a command of a member of the fleet is sent again
     test_fleet.py::test_messages_that_the_server_repeats_or_forges_have_no_effect
+    test_fleet_tunnels.py::test_forged_messages_are_ignored_and_repeated_ones_end_the_tunnel
     test_tunnel.py::test_open_request_belongs_to_its_subject_and_sender
 a join file of the fleet is stolen, expired, revoked or used for more than its role
     test_fleet.py::test_stranger_expired_and_revoked_members_are_refused_with_the_reason
     test_fleet.py::test_server_limits_each_member_to_its_role
     test_fleet.py::test_machine_checks_the_role_that_the_server_does_not
+    test_fleet_tunnels.py::test_machine_checks_role_session_and_expiry_without_the_server
+    test_fleet_tunnels.py::test_tunnel_ends_with_the_membership
+    test_fleet_tunnels.py::test_guest_has_a_limited_number_of_tunnels
+    test_relay.py::test_limited_command_cannot_use_or_start_other_sessions
     test_fleet.py::test_member_of_a_session_reads_nothing_of_others
     test_members.py::test_member_that_watches_has_no_key_for_commands
 a machine of the fleet is copied
