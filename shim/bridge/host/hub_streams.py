@@ -92,19 +92,16 @@ class HubStdout:
     """
 
     def __init__(self, runner: SessionHubRunner, recorder: "RunRecordSink | None" = None) -> None:
+        self.has_failed = False  # lines could not be logged, and no client received them
         self._runner = runner
         self._recorder = recorder
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether lines could not be logged. These lines were not sent to any client."""
-        return self._runner.has_failed
 
     async def wait_for_disconnect(self) -> None:
         """Wait until a line cannot be logged. The conversation then ends as if its frontend had
         disconnected.
         """
         await self._runner.failure_event.wait()
+        self.has_failed = True
 
     async def write(self, data: bytes) -> None:
         """Write complete lines. Raise FrontendDisconnectedError if they cannot be logged."""
@@ -113,5 +110,6 @@ class HubStdout:
                 self._recorder.record_stream("O", data)
             self._runner.on_conversation_lines(data)
         if self._runner.has_failed:
+            self.has_failed = True
             raise FrontendDisconnectedError(self._runner.failure_reason)
         await anyio.lowlevel.cancel_shielded_checkpoint()  # lets the client tasks run
