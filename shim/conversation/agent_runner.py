@@ -10,7 +10,7 @@ import anyio
 
 from shim.conversation.drivers.driver import ConversationDriver
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.core.claude.agent_run import AgentRequests, AgentRun, AgentSession, build_agent_args
+from shim.core.claude.agent_run import AgentRun, AgentSession, build_agent_args
 from shim.core.claude.agent_tool import AgentToolCall
 from shim.core.claude.permissions import TURN_STOPPED_TEXT
 from shim.core.errors import ShimError
@@ -50,8 +50,7 @@ class AgentRunner:
         self._launcher = launcher
         self._driver = driver
         self._flush = flush
-        state = launcher.session_state
-        self._requests = state.agent_requests = AgentRequests(state.options.max_line_bytes)
+        self._requests = launcher.session_state.open_agent_requests()
 
     async def run_agent(self, call: AgentToolCall) -> AgentResult:
         """Run a subagent until its end. A call that a rule or the frontend denies is not run."""

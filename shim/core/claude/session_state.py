@@ -285,6 +285,13 @@ class SessionState:
             return True
         return self.mode != BYPASS_MODE
 
+    def open_agent_requests(self) -> "AgentRequests":
+        """Create and return the list of control requests that running subagents send."""
+        from shim.core.claude.agent_run import AgentRequests
+
+        self.agent_requests = AgentRequests(self.options.max_line_bytes)
+        return self.agent_requests
+
     def start_new_session(self, session_id: str) -> None:
         """Continue in a new session. The settings of the frontend still apply."""
         start_ms = self.options.elapsed_ms()
