@@ -155,7 +155,8 @@ class ConversationRunner:
             async with anyio.create_task_group() as tasks:
                 output = self._open_output()
                 driver = self._create_driver(first_child, output, control, tasks)
-                launcher.relays = FrontendMcpRelays(launcher, driver, output, control, tasks)
+                relays = FrontendMcpRelays(launcher, driver, output, control, tasks)
+                launcher.attach_relays(relays)
                 first_message = None
                 if prompt is not None:
                     first_message = UserMessage(prompt)

@@ -222,8 +222,8 @@ class ChildLauncher:
         # The launch request of the last started child.
         self.last_request = LaunchRequest(context.invocation, "")
         self.report_file: RunReportFile | None = None  # the last started child's report
-        # Provides relays to MCP servers in the frontend's process.
-        self.relays: McpRelayProvider | None = None
+        self._relays: McpRelayProvider | None = None
+        self._turn_lifecycle: TurnLifecycle | None = None
         self._open_writer = open_writer
         state.enforcement_checks.append(self.explain_unenforceable_rules)
         self.program = VendorProgram(
@@ -252,8 +252,15 @@ class ChildLauncher:
             stored_session=stored_session,
             mode_can_change=self._mode_can_change,
         )
-        launcher.relays = self.relays
+        if self._relays is not None:
+            launcher.attach_relays(self._relays)
         return launcher
+
+    def attach_relays(self, relays: McpRelayProvider) -> None:
+        """Connect the children that start from now on to the MCP servers in the frontend's
+        process.
+        """
+        self._relays = relays
 
     def start_new_session(self) -> None:
         """Continue the conversation in a new session, which has no history. No child may be
@@ -270,9 +277,7 @@ class ChildLauncher:
         )
         self.context = self.context._replace(invocation=invocation, resume_point=None)
         self.resume_state.start_new_session()
-        # The lifecycle, if it exists already, was created with the old invocation.
-        with contextlib.suppress(AttributeError):
-            del self.turn_lifecycle
+        self._turn_lifecycle = None  # the old one was created with the old invocation
 
     # -- objects for the whole conversation --------------------------------------------------------
 
@@ -283,15 +288,24 @@ class ChildLauncher:
         """
         return self._open_writer()
 
-    @cached_property
+    @property
     def turn_lifecycle(self) -> "TurnLifecycle":
         """The lifecycle of the vendor's turns. It is created on first use, after the first child
         was started.
         """
-        from shim.conversation.drivers.turn_lifecycle import TurnLifecycle
+        if self._turn_lifecycle is None:
+            from shim.conversation.drivers.turn_lifecycle import TurnLifecycle
 
-        args = self.context, self.session_state, self.resume_state, self._answer_schema, self.writer
-        return TurnLifecycle(*args, store_text=self.store_text, environment=self.child_environment)
+            self._turn_lifecycle = TurnLifecycle(
+                self.context,
+                self.session_state,
+                self.resume_state,
+                self._answer_schema,
+                self.writer,
+                store_text=self.store_text,
+                environment=self.child_environment,
+            )
+        return self._turn_lifecycle
 
     # -- child processes ---------------------------------------------------------------------------
 
@@ -585,7 +599,7 @@ class ChildLauncher:
         state = self.session_state
         names = state.sdk_servers.names
         agent_server = self._list_agent_server()
-        if not (names or agent_server) or self.relays is None:
+        if not (names or agent_server) or self._relays is None:
             return {}
         if not self.adapter.abilities.accepts_mcp_servers:
             return {}
@@ -599,7 +613,7 @@ class ChildLauncher:
                     f"{self.adapter.name} is started by {self.program.command_prefix[0]}, "
                     "possibly on another machine"
                 )
-            relays = self.relays.build_server_configs((*names, *agent_server))
+            relays = self._relays.build_server_configs((*names, *agent_server))
             state.sdk_servers_error = ""
         except OSError as error:
             relays = {}
