@@ -239,7 +239,7 @@ class MessageLoop(ConversationLoop):
             raise
         except CommandRefusedError as error:
             await child_driver.finish_local_command(
-                message, command_call, str(error), is_failed=True
+                message, command_call.file.name, str(error), is_failed=True
             )
             return
         finally:
@@ -248,8 +248,9 @@ class MessageLoop(ConversationLoop):
             await child_driver.cancel_turn(message)
             return
         if text is None:
-            reason = INTERRUPTED_COMMAND_TEXT.format(name=command_call.name)
-            await child_driver.finish_local_command(message, command_call, reason, is_failed=True)
+            name = command_call.file.name
+            reason = INTERRUPTED_COMMAND_TEXT.format(name=name)
+            await child_driver.finish_local_command(message, name, reason, is_failed=True)
             return
         state.ignored_command_fields = list_ignored_fields(command_call)
         for field in state.ignored_command_fields:

@@ -38,7 +38,6 @@ from shim.process.child import Child
 if TYPE_CHECKING:
     from shim.conversation.drivers.event_hook_runner import EventHookRunner
     from shim.conversation.drivers.turn_lifecycle import TranslatorFactory
-    from shim.core.claude.command_files import CommandCall
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.actions import FrontendAction, SettingChanged
     from shim.core.claude.local_commands import LocalCommand
@@ -468,12 +467,12 @@ class ChildDriver:
         from shim.core.claude.local_commands import NO_COMPACTION_TEXT
 
         text = NO_COMPACTION_TEXT.format(vendor=self.launcher.adapter.display_name)
-        await self.finish_local_command(message, command, text, is_failed=True)
+        await self.finish_local_command(message, command.name, text, is_failed=True)
 
     async def finish_local_command(
         self,
         message: UserMessage,
-        command: "LocalCommand | CommandCall",
+        command_name: str,
         text: str,
         *,
         is_failed: bool = False,
@@ -482,7 +481,7 @@ class ChildDriver:
         had no effect.
         """
         stream = self._open_turn_without_vendor(message)
-        lines = stream.finish_local_command(command.name, text, is_failed=is_failed)
+        lines = stream.finish_local_command(command_name, text, is_failed=is_failed)
         await self._output.write_lines(lines, in_transcript=False)
 
     async def start_new_session(self, message: UserMessage, command: "LocalCommand") -> None:

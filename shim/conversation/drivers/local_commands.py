@@ -26,6 +26,7 @@ async def answer_local_command(
         await driver.compact_context(message, command)
     elif command.kind == CONTEXT:
         text = format_context_report(build_context_report(state))
-        await driver.finish_local_command(message, command, text)
+        await driver.finish_local_command(message, command.name, text)
     else:
-        await driver.finish_local_command(message, command, build_cost_report(state)["text"])
+        cost_text = build_cost_report(state)["text"]
+        await driver.finish_local_command(message, command.name, cost_text)

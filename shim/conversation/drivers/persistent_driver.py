@@ -185,10 +185,10 @@ class PersistentDriver(ChildDriver):
             await super().compact_context(message, command)
         elif not self.launcher.vendor_session_id:
             await self.finish_local_command(
-                message, command, NOTHING_TO_COMPACT_TEXT, is_failed=True
+                message, command.name, NOTHING_TO_COMPACT_TEXT, is_failed=True
             )
         elif refusal := await self._find_compaction_refusal(command):
-            await self.finish_local_command(message, command, refusal, is_failed=True)
+            await self.finish_local_command(message, command.name, refusal, is_failed=True)
         else:
             self._compaction_command = command
             request = message._replace(text=command.arguments, blocks=(), is_compaction=True)

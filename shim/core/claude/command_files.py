@@ -79,10 +79,6 @@ class CommandCall(NamedTuple):
     arguments: str
 
     @property
-    def name(self) -> str:
-        return self.file.name
-
-    @property
     def header(self) -> str:
         """The text that stands for the invocation in transcripts and in the model's context."""
         lines = [
