@@ -69,3 +69,75 @@ def test_names_in_import_except_and_match_are_measured():
 
 def test_name_is_split_at_capitals_and_underscores():
     assert split_name("HTTPError_and_heardWord") == ["httperror", "and", "heard", "word"]
+
+
+MAX_CONSTRUCTOR_PARAMETERS = 7  # without `self`
+# A stream's turn belongs to its translator, which may start a new turn or be replaced.
+PROPERTIES_THAT_RETURN_A_PART = {"ChildStream.turn"}
+
+
+def list_methods(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for method in node.body:
+                if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    yield f"{node.name}.{method.name}", method
+
+
+def returns_part_of_another_object(method):
+    """Return whether a property only returns an attribute of an attribute."""
+    if "property" not in {
+        ast.unparse(decorator).split(".")[-1] for decorator in method.decorator_list
+    }:
+        return False
+    match [
+        node
+        for node in method.body
+        if ast.get_docstring(method) is None or node is not method.body[0]
+    ]:
+        case [ast.Return(value=ast.Attribute(value=ast.Attribute()))]:
+            return True
+    return False
+
+
+def find_weak_classes(tree):
+    """Return the properties that only return a part of another object, the constructors with too
+    many parameters, and the deletions of an object's attribute.
+    """
+    for name, method in list_methods(tree):
+        parameters = method.args
+        count = len(parameters.posonlyargs + parameters.args + parameters.kwonlyargs) - 1
+        if returns_part_of_another_object(method):
+            yield name
+        if method.name == "__init__" and count > MAX_CONSTRUCTOR_PARAMETERS:
+            yield name
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Delete):
+            yield from (
+                ast.unparse(node) for target in node.targets if isinstance(target, ast.Attribute)
+            )
+
+
+def test_classes_are_complete_and_expose_no_parts_of_others():
+    weak = {
+        name
+        for path in (ROOT / "shim").rglob("*.py")
+        for name in find_weak_classes(ast.parse(path.read_text()))
+    }
+    assert weak == PROPERTIES_THAT_RETURN_A_PART
+
+
+def test_weak_class_is_detected():
+    source = '''
+class Box:
+    def __init__(self, a, b, c, d, e, f, g, h): del self.a
+
+    @property
+    def size(self):
+        """The size."""
+        return self._file.size
+
+    @property
+    def name(self): return self._name
+'''
+    assert set(find_weak_classes(ast.parse(source))) == {"Box.__init__", "Box.size", "del self.a"}
