@@ -12,6 +12,7 @@ import ipaddress
 import os
 import secrets
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -174,12 +175,11 @@ def parse_server_url(url: str) -> tuple[str, int]:
     """Return the host and the port of a URL such as tls://build01:4222. Raise FrontendError if it is
     not valid.
     """
-    try:
+    scheme, host, port = "", None, None
+    with suppress(ValueError):
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if parts.scheme != "tls" or not host:
+        scheme, host, port = parts.scheme, parts.hostname, parts.port
+    if scheme != "tls" or not host:
         raise FrontendError(f"--url must be tls://HOST:PORT, not {url!r}")
     return host, port or DEFAULT_PORT
 

@@ -175,9 +175,13 @@ def _parse_stored_entry(message: Msg) -> StoredEntry:
     data = message.data
     if is_deletion(headers):
         data = b""
-    return StoredEntry(
-        headers.get("Nats-Subject", ""), data, int(headers.get("Nats-Sequence", "0"))
-    )
+    return StoredEntry(headers.get("Nats-Subject", ""), data, read_sequence(message))
+
+
+def read_sequence(message: Msg) -> int:
+    """Return the sequence number of a stored message, or 0 if the server does not name one."""
+    text = (message.headers or {}).get("Nats-Sequence", "")
+    return int(text) if text.isdecimal() else 0
 
 
 async def request_json(
@@ -189,6 +193,8 @@ async def request_json(
     try:
         message = await client.request(subject, data, REQUEST_TIMEOUT_S, headers=headers)
         answer = as_dict(orjson.loads(message.data))
+    except orjson.JSONDecodeError:
+        raise BucketError("an answer is not JSON") from None
     except nats.errors.NoRespondersError:
         raise BucketError("JetStream does not answer, or the bucket does not exist") from None
     except (nats.errors.Error, TimeoutError) as error:

@@ -59,10 +59,13 @@ async def list_stored_sessions(client: Client, fleet: str, machine: str) -> set[
     return {str(subject).rpartition(".")[2] for subject in subjects}
 
 
-async def remove_stored_session(client: Client, fleet: str, machine: str, session: str) -> None:
-    """Remove the lines of a session. Raise BucketError if the server does not confirm it."""
-    subject = build_log_subject(fleet, machine, session)
-    await request_json(client, subject, b"", dict(REMOVAL_HEADERS))
+async def remove_log_messages(client: Client, subject: str) -> int:
+    """Remove the lines of a session. Return the sequence number of the message that has removed them.
+    Raise BucketError if the server does not confirm it.
+    """
+    answer = await request_json(client, subject, b"", dict(REMOVAL_HEADERS))
+    sequence = answer.get("seq")
+    return sequence if isinstance(sequence, int) else 0
 
 
 async def read_log_messages(client: Client, subject: str) -> AsyncIterator[Msg]:

@@ -20,6 +20,7 @@ from shim.core.fleet.roles import MACHINE
 from shim.core.fleet.subjects import (
     SESSIONS_BUCKET,
     build_lease_subject,
+    build_log_subject,
     build_session_subject,
     get_bucket_stream,
 )
@@ -27,6 +28,11 @@ from shim.core.reading.values import as_dict, get_text
 from shim.fleet.buckets import REQUEST_TIMEOUT_S, create_buckets, delete_entry, read_entries
 from shim.fleet.connection import FleetConnection, connect_to_fleet
 from shim.fleet.folder import require_join_file
+from shim.fleet.log_stream import (
+    create_log_stream,
+    list_stored_sessions,
+    remove_log_messages,
+)
 from shim.state.config import get_fleet_folder
 
 STATUS_TIMEOUT_S = 2.0
@@ -96,7 +102,7 @@ def _read_line(connection: socket.socket) -> bytes:
 
 
 def remove_entries(environment: Mapping[str, str]) -> None:
-    """Remove the lease, the sessions and the entry of this machine from the registry. Raise
+    """Remove the lease, the sessions, the entry and the copied logs of this machine. Raise
     FleetUnavailableError or BucketError if this fails.
     """
     asyncio.run(_remove_entries(require_join_file(environment)))
@@ -112,3 +118,7 @@ async def _remove_entries(join: JoinFile) -> None:
         for stored in await read_entries(client, SESSIONS_BUCKET, pattern):
             if stored.data:
                 await delete_entry(client, stored.subject)
+        await create_log_stream(client, join.fleet)
+        for session in await list_stored_sessions(client, join.fleet, join.machine):
+            subject = build_log_subject(join.fleet, join.machine, session)
+            await remove_log_messages(client, subject)

@@ -47,6 +47,8 @@ SCAN_INTERVAL_S = 1.0
 # How long a lease of another process is watched, before this process replaces it.
 TAKEOVER_WAIT_S = LEASE_INTERVAL_S * 2
 GENERATION_BYTES = 8
+# A larger entry is not published. The server accepts messages of 1 MiB, and entries have about 1 kB.
+MAX_ENTRY_BYTES = 512 * 1024
 
 
 class ClonedMachineError(FrontendError):
@@ -114,6 +116,8 @@ class MachinePublisher:
         contents = {str(fields["session"]): dump_json(fields) for fields in sessions}
         for fields in sessions:
             session = str(fields["session"])
+            if len(contents[session]) > MAX_ENTRY_BYTES:
+                continue
             if self._published.get(session) != contents[session]:
                 await self._put(build_session_subject(self._join.machine, session), fields)
                 self._published[session] = contents[session]

@@ -27,17 +27,19 @@ from shim.core.fleet.replica import (
 )
 from shim.core.fleet.sealing import NONCE_BYTES, SealError
 from shim.core.fleet.subjects import LOG_STREAM, build_log_subject
-from shim.fleet.buckets import read_last_message, request_json
+from shim.fleet.buckets import read_last_message, read_sequence, request_json
 from shim.fleet.connection import FleetConnection
 from shim.fleet.log_stream import (
     LAST_SEQUENCE_HEADER,
     create_log_stream,
     list_stored_sessions,
-    remove_stored_session,
+    remove_log_messages,
 )
 
 SCAN_INTERVAL_S = 1.0
 READ_BATCH_LINES = 256
+# The reasons of a gap after which a host sends its whole log.
+RESTART_REASONS = ("generation", "unknown")
 # Sessions that are copied at the same time. Each has a connection to its host.
 MAX_COPIES = 200
 
@@ -95,7 +97,8 @@ class SessionReplicator:
         present = {session.session_id for session in sessions}
         client, join = self._connection.client, self._connection.join
         for session_id in self._stored_sessions - present - self._tasks.keys():
-            await remove_stored_session(client, join.fleet, join.machine, session_id)
+            subject = build_log_subject(join.fleet, join.machine, session_id)
+            await remove_log_messages(client, subject)
             self._stored_sessions.discard(session_id)
             self._copied_changes.pop(session_id, None)
 
@@ -117,8 +120,8 @@ class SessionCopy:
 
     async def run(self) -> None:
         """Copy the lines after the last stored one."""
-        cursor = await self._find_position()
         try:
+            cursor = await self._find_position()
             async for line in self._read_lines(cursor):
                 await self._store_line(line)
         except (FrontendError, HostUnavailableError, HostNotAnsweringError):
@@ -129,18 +132,27 @@ class SessionCopy:
         message = await read_last_message(self._client, LOG_STREAM, self._subject)
         if message is None:
             return None
-        headers = message.headers or {}
-        self._sequence = int(headers.get("Nats-Sequence", "0"))
-        position = parse_position(headers)
-        if position is None:
-            return None
-        try:
-            open_line(self._key, message.data, self._subject, position, self._key_pair.public_key)
-        except SealError:
-            return None
-        if await asyncio.to_thread(self._has_line, position):
+        self._sequence = read_sequence(message)
+        position = parse_position(message.headers)
+        if (
+            position is not None
+            and self._is_signed_here(message.data, position)
+            and await asyncio.to_thread(self._has_line, position)
+        ):
             return position
+        await self._remove_lines()
         return None
+
+    def _is_signed_here(self, data: bytes, position: LogCursor) -> bool:
+        try:
+            open_line(self._key, data, self._subject, position, self._key_pair.public_key)
+        except SealError:
+            return False
+        return True
+
+    async def _remove_lines(self) -> None:
+        """Remove the stored lines, which do not fit the session's log."""
+        self._sequence = await remove_log_messages(self._client, self._subject)
 
     def _has_line(self, position: LogCursor) -> bool:
         if self._session.is_running:
@@ -166,6 +178,8 @@ class SessionCopy:
                     yield ReplicatedLine(
                         frame["generation"], frame["number"], frame["at"], frame["raw"]
                     )
+                elif frame["kind"] == "gap" and frame["reason"] in RESTART_REASONS:
+                    await self._remove_lines()
                 elif frame["kind"] == "bye":
                     return
 
@@ -185,7 +199,6 @@ class SessionCopy:
             return
         headers = {
             POSITION_HEADER: format_position(line),
-            "Nats-Msg-Id": f"{self._session.session_id} {format_position(line)}",
             LAST_SEQUENCE_HEADER: str(self._sequence),
         }
         sealed = seal_line(self._key, os.urandom(NONCE_BYTES), line, self._subject, self._key_pair)

@@ -36,10 +36,10 @@ async def iterate_replica_frames(
     """
     view = FleetView(connection.join)
     await view.load(connection)
-    found = view.find_machine(machine)
-    if found is None:
+    listing = view.find_machine(machine)
+    if listing is None:
         raise MissingReplicaError
-    listed, public_key = found
+    listed, public_key = listing
     fields = find_session_fields(listed, session_id)
     subject = build_log_subject(connection.join.fleet, machine, session_id)
     last_message = await read_last_message(connection.client, LOG_STREAM, subject)

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from shim.bridge.lock import acquire_session_host_lock
 from shim.bridge.sockets import open_host_listener, remove_host_socket
 from shim.core.bridge.frames import FrameError, encode_frame, parse_frame
-from shim.core.errors import FrontendError
+from shim.core.errors import FrontendError, explain_os_error
 from shim.core.fleet.join_file import JoinFile
 from shim.core.fleet.roles import MACHINE
 from shim.fleet.buckets import BucketError
@@ -90,9 +90,11 @@ class FleetProcess:
                     await self._serve_connection(connection)
             except ClonedMachineError:
                 raise
-            except (BucketError, FleetUnavailableError) as error:
-                self._problem = str(error)
-                _print_line(str(error))
+            except (BucketError, FleetUnavailableError, OSError) as error:
+                self._problem = (
+                    explain_os_error(error) if isinstance(error, OSError) else str(error)
+                )
+                _print_line(self._problem)
             self._view.set_disconnected()
             if time.monotonic() - started_s > STABLE_CONNECTION_S:
                 retry_s = FIRST_RETRY_S

@@ -416,11 +416,26 @@ def test_machine_that_leaves_removes_its_entries_and_its_key(home: Home) -> None
     process = home.lab.processes.pop("build")
     process.send_signal(signal.SIGTERM)
     assert process.wait(TURN_SECONDS) == 0
+    uuid = list_agents(home.here, "--all")[0]["sessionId"]
+    assert read_copied_lines(home, uuid)
     assert run_shim(home.build, "fleet", "leave").stdout == "left the fleet\n"
     assert not Path(home.build["SHIM_STATE"], "fleet").exists()
+    assert not has_copied_messages(home, uuid)
     assert list_agents(home.here, "--all") == []
     status = run_shim(home.build, "fleet", "status")
     assert (status.returncode, "has not joined a fleet" in status.stderr) == (1, True)
+
+
+def has_copied_messages(home: Home, uuid: str) -> bool:
+    """Return whether the fleet has a message with a line of a session of `build`."""
+
+    async def read(connection: FleetConnection) -> bool:
+        subject = subjects.build_log_subject("home", "build", uuid)
+        return any(
+            [message.data async for message in read_log_messages(connection.client, subject)]
+        )
+
+    return bool(run_connected(home.lab.invite(f"reader{random.randrange(10**9)}", WATCH), read))
 
 
 def read_copied_lines(home: Home, uuid: str) -> list[tuple[int, bytes]]:

@@ -118,7 +118,9 @@ def show_status() -> None:
     typer.echo(f"server    {join.url}")
     process = membership.load_process_status(os.environ)
     if process is None:
-        typer.echo("process   `shim fleet run` does not run, so this machine is away for others")
+        typer.echo("process   `shim fleet run` does not run")
+        if join.role == "machine":
+            typer.echo("          other machines see this one as away")
         _check_server(join)
     else:
         typer.echo(f"process   {process.pid}, {process.problem or 'connected'}")
@@ -142,7 +144,7 @@ def _check_server(join: "JoinFile") -> None:
 
 
 def leave_fleet() -> None:
-    """Leave the fleet: remove this machine's entries from the registry, and its private key.
+    """Leave the fleet: remove this machine's entries and copied logs, and its private key.
 
     Example: shim fleet leave
     """

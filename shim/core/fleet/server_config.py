@@ -54,8 +54,9 @@ class ServerSettings(NamedTuple):
 
 def format_server_config(settings: ServerSettings) -> str:
     """Return the text of server.conf."""
+    folder = settings.folder.replace("\\", "\\\\").replace('"', '\\"')
     return CONFIG_TEXT.format(
-        **settings._asdict(),
+        **settings._replace(folder=folder)._asdict(),
         MAX_FILE_STORE=MAX_FILE_STORE,
         SYNC_INTERVAL=SYNC_INTERVAL,
         PING_INTERVAL=PING_INTERVAL,

@@ -22,6 +22,7 @@ from shim.core.fleet.jwt import (
 from shim.core.fleet.keys import KeyKind, KeyPair, is_signature_valid, parse_key_pair
 from shim.core.fleet.roles import DRIVE, MACHINE, WATCH, build_permissions
 from shim.core.fleet.sealing import SealError, derive_key, open_sealed, seal
+from shim.core.fleet.server_config import ServerSettings, format_server_config
 
 SESSION = "0123abcd-0000-4000-8000-000000000001"
 KEY = bytes(range(32))
@@ -164,3 +165,8 @@ def test_member_for_a_session_may_not_read_further_sessions():
             or "shim_log.*" in subject
             or (subject.endswith((".shim_machines.*", ".*.machine")))
         ), subject
+
+
+def test_folder_of_the_server_is_quoted():
+    settings = ServerSettings("home", "127.0.0.1:1", 'a "b" \\c', "o", "s", "j", "i", "k")
+    assert 'store_dir: "a \\"b\\" \\\\c/jetstream"' in format_server_config(settings)
