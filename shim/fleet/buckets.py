@@ -22,14 +22,16 @@ REQUEST_TIMEOUT_S = 5.0  # for the server to answer a request
 NANOSECONDS = 1_000_000_000
 # How long the server remembers that a lease has ended.
 MARKER_TTL_S = 30 * 86_400
+# The server refuses to read more entries, or marks of deleted ones, with one request.
+MAX_READ_ENTRIES = 1024
 MAX_BUCKET_BYTES = 256 * 1024 * 1024
 MISSING_STREAM = 10059  # the error code of a stream that does not exist
 WRONG_SEQUENCE = 10071  # the error code of an entry that was changed by another process
-DELETED = {"KV-Operation": "DEL"}
+# The mark of a deleted entry ends soon, because a read returns marks, too.
+DELETED = {"KV-Operation": "DEL", "Nats-TTL": "60s"}
 
 LEASES_CONFIG = {
     "max_age": round(LEASE_TTL_S * NANOSECONDS),
-    "allow_msg_ttl": True,
     "subject_delete_marker_ttl": MARKER_TTL_S * NANOSECONDS,
 }
 
@@ -63,6 +65,7 @@ async def create_buckets(client: Client) -> None:
                 "max_msgs_per_subject": 1,
                 "max_bytes": MAX_BUCKET_BYTES,
                 "discard": "new",
+                "allow_msg_ttl": True,
                 **config,
             },
         )
@@ -128,7 +131,7 @@ async def read_last_message(client: Client, stream: str, subject: str) -> Msg | 
 
 async def read_entries(client: Client, bucket: str, pattern: str) -> Sequence[StoredEntry]:
     """Return all entries whose subject matches a pattern. Raise BucketError if the server does not
-    answer.
+    answer, or if there are more than MAX_READ_ENTRIES.
     """
     inbox = client.new_inbox()
     subscription = await client.subscribe(inbox)

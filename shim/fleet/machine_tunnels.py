@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NoReturn
 
@@ -63,11 +63,19 @@ STATUS_OF_SIGNAL = 128  # a process that a signal has ended has this status, and
 
 
 class MachineTunnels:
-    """Accepts and serves the tunnels of one connection."""
+    """Accepts and serves the tunnels of one connection. `handle_end` is called after each tunnel,
+    because its commands may have changed sessions.
+    """
 
-    def __init__(self, connection: FleetConnection, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        connection: FleetConnection,
+        environment: Mapping[str, str],
+        handle_end: Callable[[], None] = lambda: None,
+    ) -> None:
         self._connection = connection
         self._environment = environment
+        self._handle_end = handle_end
         self._read_key = get_read_key(connection.join)
         self._command_key = get_command_key(connection.join)
         self._key_pair = get_member_key_pair(connection.join)
@@ -165,6 +173,7 @@ class MachineTunnels:
             self._tasks.discard(task)
             del self._tunnels[subject]
             self._tunnel_counts[claims.public_key] -= 1
+            self._handle_end()
 
         task.add_done_callback(remove_tunnel)
         return OpenAnswer(join.jwt, challenge)

@@ -3,9 +3,9 @@
 import asyncio
 import os
 import platform
-import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from shim import __version__
@@ -32,6 +32,7 @@ from shim.core.fleet.subjects import (
 )
 from shim.core.reading.json_text import dump_json
 from shim.fleet.buckets import (
+    MAX_READ_ENTRIES,
     WRONG_SEQUENCE,
     BucketError,
     create_buckets,
@@ -46,7 +47,8 @@ from shim.fleet.connection import FleetConnection, FleetUnavailableError
 SCAN_INTERVAL_S = 1.0
 # How long a lease of another process is watched, before this process replaces it.
 TAKEOVER_WAIT_S = LEASE_INTERVAL_S * 2
-GENERATION_BYTES = 8
+# The newest sessions are published. Entries and marks of deleted ones are read with one request.
+MAX_SESSIONS = MAX_READ_ENTRIES - 124
 # A larger entry is not published. The server accepts messages of 1 MiB, and entries have about 1 kB.
 MAX_ENTRY_BYTES = 512 * 1024
 
@@ -63,28 +65,30 @@ class ClonedMachineError(FrontendError):
 
 
 class MachinePublisher:
-    """Publishes the lease, the entry and the sessions of this machine over one connection."""
+    """Publishes the lease, the entry and the sessions of this machine over one connection.
+    `generation` identifies this process.
+    """
 
-    def __init__(self, connection: FleetConnection, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, connection: FleetConnection, environment: Mapping[str, str], generation: str
+    ) -> None:
         self._client = connection.client
         self._join = connection.join
         self._environment = environment
         self._key = get_read_key(connection.join)
         self._key_pair = get_member_key_pair(connection.join)
-        self._lease = Lease(secrets.token_hex(GENERATION_BYTES), platform.node())
+        self._lease = Lease(generation, platform.node())
         self._lease_subject = build_lease_subject(connection.join.machine)
         self._lease_sequence = 0
         self._published: dict[str, bytes] = {}
+        self._scan_requested = asyncio.Event()
 
     async def start(self) -> None:
-        """Acquire the lease, and publish the machine and its sessions. Raise ClonedMachineError if
-        another process renews the lease, and BucketError if the server refuses an entry.
+        """Acquire the lease. Raise ClonedMachineError if another process renews it, and BucketError if
+        the server does not answer.
         """
         await create_buckets(self._client)
         await self._acquire_lease()
-        await self._put_machine_entry()
-        await self._remove_old_sessions()
-        await self.publish_sessions()
 
     async def renew_lease(self) -> NoReturn:
         """Renew the lease forever. Raise FleetUnavailableError if this fails for
@@ -102,17 +106,28 @@ class MachinePublisher:
                 if time.monotonic() - renewed_s > LEASE_FAILURE_LIMIT_S:
                     raise FleetUnavailableError(f"the lease is not renewed: {error}") from None
 
-    async def watch_sessions(self) -> NoReturn:
-        """Publish the changes of sessions forever. Raise BucketError if the server refuses one."""
+    async def publish(self) -> NoReturn:
+        """Publish the machine, its sessions, and all changes of them. Raise BucketError if the server
+        refuses an entry.
+        """
+        await create_buckets(self._client)
+        await self._put_machine_entry()
+        await self._remove_old_sessions()
+        self._published.clear()
         while True:
-            await asyncio.sleep(SCAN_INTERVAL_S)
+            self._scan_requested.clear()
             await self.publish_sessions()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SCAN_INTERVAL_S):
+                    await self._scan_requested.wait()
+
+    def request_scan(self) -> None:
+        """Let `publish` read the sessions now, because they may have changed."""
+        self._scan_requested.set()
 
     async def publish_sessions(self) -> None:
         """Publish the sessions that have changed, and remove those that were removed here."""
-        sessions = await asyncio.to_thread(
-            list_relayed_sessions, self._environment, includes_ended=True
-        )
+        sessions = await self._list_sessions()
         contents = {str(fields["session"]): dump_json(fields) for fields in sessions}
         for fields in sessions:
             session = str(fields["session"])
@@ -133,22 +148,28 @@ class MachinePublisher:
     async def _acquire_lease(self) -> None:
         """Acquire the lease. A lease of another process must not be renewed for TAKEOVER_WAIT_S."""
         stored = await read_entry(self._client, MACHINES_BUCKET, self._lease_subject)
-        if stored is not None and stored.data:
+        if stored is not None and self._is_foreign_lease(stored.data):
             await asyncio.sleep(TAKEOVER_WAIT_S)
             later = await read_entry(self._client, MACHINES_BUCKET, self._lease_subject)
             if later is not None and later.data and later.sequence != stored.sequence:
-                raise ClonedMachineError(self._join.machine, self._read_host(later.data))
+                lease = self._parse_lease(later.data)
+                host = lease.host if lease else "an unknown computer"
+                raise ClonedMachineError(self._join.machine, host)
             stored = later
         if stored is not None:
             self._lease_sequence = stored.sequence
         await self._put_lease()
 
-    def _read_host(self, data: bytes) -> str:
+    def _is_foreign_lease(self, data: bytes) -> bool:
+        """Return whether the content of an entry is the lease of another process."""
+        lease = self._parse_lease(data)
+        return bool(data) and (lease is None or lease.generation != self._lease.generation)
+
+    def _parse_lease(self, data: bytes) -> Lease | None:
         try:
-            lease = parse_lease(self._key, data, self._lease_subject, self._key_pair.public_key)
+            return parse_lease(self._key, data, self._lease_subject, self._key_pair.public_key)
         except SealError:
-            return "an unknown computer"
-        return lease.host
+            return None
 
     async def _put_lease(self) -> None:
         sealed = self._seal(self._lease._asdict(), self._lease_subject)
@@ -166,14 +187,18 @@ class MachinePublisher:
 
     async def _remove_old_sessions(self) -> None:
         """Remove the entries of sessions that were removed here while there was no connection."""
-        sessions = await asyncio.to_thread(
-            list_relayed_sessions, self._environment, includes_ended=True
-        )
+        sessions = await self._list_sessions()
         present = {MACHINE_ENTRY, *(str(fields["session"]) for fields in sessions)}
         pattern = build_session_subject(self._join.machine, "*")
         for stored in await read_entries(self._client, SESSIONS_BUCKET, pattern):
             if stored.data and split_session_subject(stored.subject)[1] not in present:
                 await delete_entry(self._client, stored.subject)
+
+    async def _list_sessions(self) -> list[dict[str, Any]]:
+        sessions = await asyncio.to_thread(
+            list_relayed_sessions, self._environment, includes_ended=True
+        )
+        return sessions[:MAX_SESSIONS]
 
     async def _put(self, subject: str, fields: Mapping[str, Any]) -> None:
         await put_entry(self._client, subject, self._seal(fields, subject))

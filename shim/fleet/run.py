@@ -6,10 +6,11 @@ No session depends on it. If it ends, the sessions go on, and other machines see
 
 import asyncio
 import os
+import secrets
 import signal
 import sys
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -37,6 +38,9 @@ STABLE_CONNECTION_S = 30.0
 # The registry is loaded again in this interval, in case that a change was not received.
 RELOAD_INTERVAL_S = 60.0
 MAX_REQUEST_BYTES = 64 * 1024
+# A service of a connection that the server has refused is tried again after this time.
+SERVICE_RETRY_S = 5.0
+GENERATION_BYTES = 8  # of the random text that identifies this process
 
 
 def run_fleet(environment: Mapping[str, str]) -> None:
@@ -65,6 +69,7 @@ class FleetProcess:
         self._join = join
         self._environment = environment
         self._view = FleetView(join)
+        self._generation = secrets.token_hex(GENERATION_BYTES)
         self._problem = "not connected yet"
 
     async def run(self) -> None:
@@ -106,23 +111,35 @@ class FleetProcess:
         services: list[Coroutine[Any, Any, NoReturn]] = [connection.wait_until_lost()]
         publisher = None
         if self._join.role == MACHINE:
-            publisher = MachinePublisher(connection, self._environment)
+            publisher = MachinePublisher(connection, self._environment, self._generation)
             await publisher.start()
             services += [
                 publisher.renew_lease(),
-                publisher.watch_sessions(),
-                MachineTunnels(connection, self._environment).serve(),
-                SessionReplicator(connection, self._environment).run(),
+                MachineTunnels(connection, self._environment, publisher.request_scan).serve(),
+                self._repeat(publisher.publish),
+                self._repeat(lambda: SessionReplicator(connection, self._environment).run()),
             ]
         if not self._join.session:
             await self._view.watch(connection)
-        services.append(self._reload_view(connection))
+        services.append(self._repeat(lambda: self._reload_view(connection)))
         try:
             await run_until_first_end(*services)
         finally:
             if publisher is not None:
                 with suppress(BucketError):
                     await publisher.stop()
+
+    async def _repeat(self, run_service: Callable[[], Coroutine[Any, Any, NoReturn]]) -> NoReturn:
+        """Run a service again whenever the server refuses a request of it. The other services are not
+        affected.
+        """
+        while True:
+            try:
+                await run_service()
+            except BucketError as error:
+                self._problem = str(error)
+                _print_line(self._problem)
+            await asyncio.sleep(SERVICE_RETRY_S)
 
     async def _reload_view(self, connection: FleetConnection) -> NoReturn:
         while True:

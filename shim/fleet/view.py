@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nats.aio.msg import Msg
@@ -25,7 +25,7 @@ from shim.core.fleet.subjects import (
     build_lease_subject,
     build_session_subject,
 )
-from shim.fleet.buckets import StoredEntry, is_deletion, read_entries, read_entry
+from shim.fleet.buckets import BucketError, StoredEntry, is_deletion, read_entries, read_entry
 from shim.fleet.connection import FleetConnection
 
 
@@ -73,14 +73,17 @@ class FleetView:
             *(
                 read_entries(client, SESSIONS_BUCKET, build_session_subject(name, "*"))
                 for name in names
-            )
+            ),
+            return_exceptions=True,
         )
         for name, entries in zip(names, sessions, strict=True):
+            if isinstance(entries, BucketError):
+                continue  # the other machines are not affected
+            if isinstance(entries, BaseException):
+                raise entries
             self._sessions[name] = {}
             self.update_sessions(entries)
-        self._lease_ends_s.clear()
-        for lease in leases:
-            self._update_lease(lease.subject, lease.data)
+        self._replace_leases(leases)
 
     async def _load_session(self, connection: FleetConnection) -> None:
         """Load the only session that this member may see, and its machine."""
@@ -170,18 +173,34 @@ class FleetView:
             if fields.get("session") == session:
                 yield fields
 
+    def _replace_leases(self, leases: Sequence[StoredEntry]) -> None:
+        present = {lease.subject.rpartition(".")[2] for lease in leases}
+        for name in [each for each in self._lease_ends_s if each not in present]:
+            self._end_lease(name)
+        for lease in leases:
+            self._update_lease(lease.subject, lease.data)
+
+    def _end_lease(self, name: str) -> None:
+        """Remove the lease of a machine, which is away from now on."""
+        self._lease_data.pop(name, None)
+        if self._lease_ends_s.pop(name, None) is not None:
+            self._away_ms[name] = round(1000 * time.time())
+
     def _update_lease(self, subject: str, data: bytes) -> None:
         name = subject.rpartition(".")[2]
         if not data:
-            self._lease_ends_s.pop(name, None)
+            self._end_lease(name)
             return
-        if name not in self._machines:
+        # A lease that is read again was not renewed.
+        is_known = name in self._lease_ends_s and self._lease_data.get(name) == data
+        if is_known or name not in self._machines:
             return
         try:
             parse_lease(self._key, data, subject, self._machines[name][1])
         except SealError:
             return
         self._away_ms.pop(name, None)
+        self._lease_data[name] = data
         self._lease_ends_s[name] = time.monotonic() + LEASE_TTL_S
 
     def _find_away_time(self, name: str) -> int | None:

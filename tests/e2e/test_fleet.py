@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,12 @@ from test_machines import (
 
 from shim.core.errors import ShimError
 from shim.core.fleet import subjects
-from shim.core.fleet.join_file import JoinFile, get_read_key
+from shim.core.fleet.join_file import JoinFile, get_member_key_pair, get_read_key
+from shim.core.fleet.registry import MachineEntry, encode_machine_entry
 from shim.core.fleet.replica import ReplicaReader
 from shim.core.fleet.roles import DRIVE, MACHINE, WATCH
 from shim.core.fleet.subjects import LOG_STREAM, SESSIONS_BUCKET
+from shim.fleet import buckets
 from shim.fleet.buckets import BucketError, put_entry, read_entries, read_entry
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
 from shim.fleet.dial import open_tunnel
@@ -519,3 +522,48 @@ def test_copy_has_each_line_once_after_the_server_was_killed(home: Home, kill_co
         return read_copied_lines(home, uuid) == expected
 
     assert wait_until(is_copied, 2 * TURN_SECONDS, LOOK_SECONDS)
+
+
+def test_registry_is_read_after_many_sessions_were_removed(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server refuses to read more than 1,024 entries at once, and counts the marks of deleted
+    ones.
+    """
+    monkeypatch.setitem(buckets.DELETED, "Nats-TTL", "1s")
+    busy = home.lab.invite("busy", MACHINE)
+    pattern = subjects.build_session_subject("busy", "*")
+
+    async def remove_sessions(connection: FleetConnection) -> bool:
+        for number in range(buckets.MAX_READ_ENTRIES + 50):
+            subject = subjects.build_session_subject("busy", f"{number:08x}{UUID[8:]}")
+            await put_entry(connection.client, subject, b"x")
+            await buckets.delete_entry(connection.client, subject)
+        deadline_s = time.monotonic() + TURN_SECONDS
+        while time.monotonic() < deadline_s:
+            with suppress(BucketError):
+                if not await read_entries(connection.client, SESSIONS_BUCKET, pattern):
+                    return True
+            await asyncio.sleep(LOOK_SECONDS)
+        return False
+
+    assert run_connected(busy, remove_sessions)
+
+
+def test_machine_with_too_many_entries_does_not_hide_others(home: Home) -> None:
+    session = home.start_session()
+    busy = home.lab.invite("busy", MACHINE)
+    home.lab.start_machine("quiet", home.create_environment("quiet"))
+
+    async def publish_sessions(connection: FleetConnection) -> None:
+        key, key_pair = get_read_key(busy), get_member_key_pair(busy)
+        entry = MachineEntry("busy", busy.jwt, "0.1", (), 0)
+        subject = subjects.build_session_subject("busy", subjects.MACHINE_ENTRY)
+        sealed = encode_machine_entry(key, bytes(24), entry, key_pair)
+        await put_entry(connection.client, subject, sealed)
+        for number in range(buckets.MAX_READ_ENTRIES + 50):
+            subject = subjects.build_session_subject("busy", f"{number:08x}{UUID[8:]}")
+            await put_entry(connection.client, subject, b"x")
+
+    run_connected(busy, publish_sessions)
+    assert list_agents(home.here, "--all") == [session]

@@ -132,7 +132,8 @@ def test_session_of_another_machine_is_started_answered_and_removed(
     assert REPLY_AFTER_TOOL in run_shim(here, "claude", "logs", session_id).stdout
     assert run_shim(here, "claude", "stop", session_id).stdout == f"stopped {session_id}\n"
     assert run_shim(here, "claude", "rm", f"build:{session_id}").stdout == f"removed {session_id}\n"
-    assert list_agents(here, "--all") == []
+    # A machine of a fleet publishes the change in a moment.
+    assert wait_until(lambda: list_agents(here, "--all") == [], TURN_SECONDS, LOOK_SECONDS)
     lab.close()
     assert frontend.list_remaining_processes() == {}
 
