@@ -81,7 +81,7 @@ class MachinePublisher:
         self._lease_subject = build_lease_subject(connection.join.machine)
         self._lease_sequence = 0
         self._published: dict[str, bytes] = {}
-        self._scan_requested = asyncio.Event()
+        self.scan_requested = asyncio.Event()  # set if sessions may have changed
 
     async def start(self) -> None:
         """Acquire the lease. Raise ClonedMachineError if another process renews it, and BucketError if
@@ -115,15 +115,11 @@ class MachinePublisher:
         await self._remove_old_sessions()
         self._published.clear()
         while True:
-            self._scan_requested.clear()
+            self.scan_requested.clear()
             await self.publish_sessions()
             with suppress(TimeoutError):
                 async with asyncio.timeout(SCAN_INTERVAL_S):
-                    await self._scan_requested.wait()
-
-    def request_scan(self) -> None:
-        """Let `publish` read the sessions now, because they may have changed."""
-        self._scan_requested.set()
+                    await self.scan_requested.wait()
 
     async def publish_sessions(self) -> None:
         """Publish the sessions that have changed, and remove those that were removed here."""

@@ -115,7 +115,7 @@ class FleetProcess:
             await publisher.start()
             services += [
                 publisher.renew_lease(),
-                MachineTunnels(connection, self._environment, publisher.request_scan).serve(),
+                MachineTunnels(connection, self._environment, publisher.scan_requested.set).serve(),
                 self._repeat(publisher.publish),
                 self._repeat(lambda: SessionReplicator(connection, self._environment).run()),
             ]
