@@ -27,6 +27,7 @@ from shim.core.fleet.jwt import (
     build_issuer_jwt,
     build_member_jwt,
     build_operator_jwt,
+    build_storage_jwt,
     build_system_jwt,
 )
 from shim.core.fleet.keys import KeyKind, KeyPair, parse_key_pair
@@ -51,6 +52,7 @@ SECONDS_PER_DAY = 86_400
 class Fleet:
     """The state of a fleet, as its administrator stores it.
 
+    storage_key  the public key of the account with the streams
     key          the key of the fleet in base64
     members      the public key of each member, by its name
     revocations  the time in seconds since 1970 at which a member was removed, by its public key
@@ -63,6 +65,7 @@ class Fleet:
     system_key: str
     system_jwt: str
     issuer_seed: str
+    storage_key: str
     key: str
     members: dict[str, str] = field(default_factory=dict)
     revocations: dict[str, int] = field(default_factory=dict)
@@ -86,7 +89,7 @@ def create_fleet(folder: str, name: str, url: str, machine: str) -> str:
         raise FrontendError(f"{folder} is not private", hint=f"run `chmod 700 {folder}`")
     now_s = int(time.time())
     operator = _create_key_pair(KeyKind.OPERATOR)
-    # The private key of the system account is not kept.
+    # The private keys of the accounts without members are not kept.
     system_key = _create_key_pair(KeyKind.ISSUER).public_key
     fleet = Fleet(
         name,
@@ -96,6 +99,7 @@ def create_fleet(folder: str, name: str, url: str, machine: str) -> str:
         system_key,
         build_system_jwt(operator, system_key, now_s),
         _create_key_pair(KeyKind.ISSUER).seed,
+        _create_key_pair(KeyKind.ISSUER).public_key,
         base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode(),
     )
     certificates = create_server_certificates(name, host)
@@ -168,7 +172,10 @@ def load_fleet(folder: str) -> Fleet:
         fields: dict[str, Any] = orjson.loads(_read_text(path))
         return Fleet(**fields)
     except (orjson.JSONDecodeError, TypeError) as error:
-        raise FrontendError(f"{path} is damaged: {error}") from None
+        raise FrontendError(
+            f"{path} is damaged, or another version has written it: {error}",
+            hint="create a fleet in another folder with `shim fleet init`",
+        ) from None
 
 
 def parse_server_url(url: str) -> tuple[str, int]:
@@ -189,6 +196,7 @@ def _store_fleet(folder: str, fleet: Fleet) -> None:
     folder = os.path.abspath(folder)
     operator = parse_key_pair(fleet.operator_seed)
     issuer = parse_key_pair(fleet.issuer_seed).public_key
+    now_s = int(time.time())
     settings = ServerSettings(
         fleet.name,
         _choose_listen_address(fleet.url),
@@ -197,7 +205,9 @@ def _store_fleet(folder: str, fleet: Fleet) -> None:
         fleet.system_key,
         fleet.system_jwt,
         issuer,
-        build_issuer_jwt(operator, issuer, fleet.name, int(time.time()), fleet.revocations),
+        build_issuer_jwt(operator, issuer, fleet.storage_key, fleet.name, now_s, fleet.revocations),
+        fleet.storage_key,
+        build_storage_jwt(operator, fleet.storage_key, fleet.name, now_s),
     )
     for name, data in (
         (STATE_FILE, dump_json(asdict(fleet))),

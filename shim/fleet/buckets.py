@@ -25,6 +25,7 @@ MARKER_TTL_S = 30 * 86_400
 # The server refuses to read more entries, or marks of deleted ones, with one request.
 MAX_READ_ENTRIES = 1024
 MAX_BUCKET_BYTES = 256 * 1024 * 1024
+NO_RESPONDERS_STATUS = "503"  # the server's answer if nobody receives a request
 MISSING_STREAM = 10059  # the error code of a stream that does not exist
 WRONG_SEQUENCE = 10071  # the error code of an entry that was changed by another process
 # The mark of a deleted entry ends soon, because a read returns marks, too.
@@ -143,7 +144,7 @@ async def read_entries(client: Client, bucket: str, pattern: str) -> Sequence[St
         while True:
             message = await subscription.next_msg(REQUEST_TIMEOUT_S)
             status = get_status(message)
-            if status in ("503", "404", "204"):  # no bucket, no entry, or the end
+            if status in (NO_RESPONDERS_STATUS, "404", "204"):  # no bucket, no entry, or the end
                 return entries
             if status:
                 raise BucketError(f"status {status}")

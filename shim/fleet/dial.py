@@ -28,7 +28,9 @@ from shim.core.fleet.jwt import get_issuer, verify_member_jwt
 from shim.core.fleet.roles import DRIVE, MACHINE, WATCH
 from shim.core.fleet.sealing import NONCE_BYTES, SealError
 from shim.core.fleet.subjects import (
+    ALL_SESSIONS,
     NAME_PATTERN,
+    OpenSubject,
     build_down_subject,
     build_open_subject,
     build_up_subject,
@@ -48,6 +50,7 @@ from shim.core.fleet.tunnel import (
     seal_open_request,
     unseal_open_answer,
 )
+from shim.fleet.buckets import NO_RESPONDERS_STATUS, get_status, unsubscribe
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
 from shim.fleet.folder import require_join_file
 from shim.fleet.replica_reader import MissingReplicaError, iterate_replica_frames
@@ -165,55 +168,65 @@ async def open_tunnel(
     send_key = get_read_key(join) if role == WATCH else get_command_key(join)
     key_pair = get_member_key_pair(join)
     tunnel_id = secrets.token_hex(TUNNEL_ID_BYTES)
-    subject = build_open_subject(join.fleet, machine, role, join.session)
-    request = seal_open_request(
-        send_key,
-        os.urandom(NONCE_BYTES),
-        OpenRequest(tunnel_id, join.jwt, __version__),
-        subject,
-        key_pair,
+    subject = build_open_subject(
+        join.fleet,
+        machine,
+        OpenSubject(role, join.session or ALL_SESSIONS, join.machine, tunnel_id),
     )
-    data = await _request_tunnel(connection, machine, subject, request, timeout_s)
-    answer, public_key = _parse_answer(join, machine, data, subject, tunnel_id)
+    request = seal_open_request(
+        send_key, os.urandom(NONCE_BYTES), OpenRequest(join.jwt, __version__), subject, key_pair
+    )
+    down_subject = build_down_subject(join.fleet, machine, join.machine, tunnel_id)
+    try:
+        data = await _request_tunnel(connection, subject, request, down_subject, timeout_s)
+    except nats.errors.TimeoutError:
+        reason = connection.last_error or f"{machine} did not answer within {timeout_s:.0f} s"
+        raise MachineAwayError(reason) from None
+    except nats.errors.NoRespondersError:
+        raise MachineAwayError(f"{machine} is not connected to the fleet") from None
+    except nats.errors.Error as error:
+        raise TunnelError(f"the connection to the fleet was lost: {error}") from None
+    answer, public_key = _parse_answer(join, machine, data, subject)
     keys = TunnelKeys(key_pair, public_key, send_key, get_read_key(join))
     tunnel = Tunnel(
         connection.client,
         build_up_subject(join.fleet, machine, role, join.machine, tunnel_id),
         TunnelEnd(keys, tunnel_id, answer.challenge, TO_MACHINE),
     )
-    down_subject = build_down_subject(join.fleet, machine, join.machine, tunnel_id)
     await connection.client.subscribe(down_subject, cb=tunnel.handle_message)
     return tunnel
 
 
 async def _request_tunnel(
-    connection: FleetConnection, machine: str, subject: str, request: bytes, timeout_s: float
+    connection: FleetConnection, subject: str, request: bytes, down_subject: str, timeout_s: float
 ) -> bytes:
-    """Send an open request, and return the answer. Raise TunnelError if there is none."""
+    """Send an open request, and return the answer, which is the first message in the tunnel. Raise
+    NoRespondersError if the machine is not connected, and TimeoutError of the client library if it
+    does not answer.
+    """
+    subscription = await connection.client.subscribe(down_subject)
     try:
-        message = await connection.client.request(subject, request, timeout=timeout_s)
-    except nats.errors.NoRespondersError:
-        raise MachineAwayError(f"{machine} is not connected to the fleet") from None
-    except nats.errors.TimeoutError:
-        reason = connection.last_error or f"{machine} did not answer within {timeout_s:.0f} s"
-        raise MachineAwayError(reason) from None
-    except nats.errors.Error as error:
-        raise TunnelError(f"the connection to the fleet was lost: {error}") from None
+        await connection.client.publish(subject, request, reply=down_subject)
+        message = await subscription.next_msg(timeout_s)
+    finally:
+        await unsubscribe(subscription)
+    if get_status(message) == NO_RESPONDERS_STATUS:
+        raise nats.errors.NoRespondersError
     return message.data
 
 
 def _parse_answer(
-    join: JoinFile, machine: str, data: bytes, subject: str, tunnel_id: str
+    join: JoinFile, machine: str, data: bytes, subject: str
 ) -> tuple[OpenAnswer, str]:
     """Return the answer of a machine, and its public key. Raise SealError if the answer is not the
     machine's. Raise TunnelError if the machine refuses the tunnel.
     """
     read_key = get_read_key(join)
-    answer = unseal_open_answer(read_key, data, subject, tunnel_id)
+    answer = unseal_open_answer(read_key, data, subject)
     claims = verify_member_jwt(answer.jwt, get_issuer(join.jwt))
     if (claims.fleet, claims.name, claims.role) != (join.fleet, machine, MACHINE):
         raise SealError(f"{claims.name} has answered instead of {machine}")
-    check_open_answer(read_key, data, subject, tunnel_id, claims.public_key)
+    check_open_answer(read_key, data, subject, claims.public_key)
     if answer.refusal:
         raise TunnelError(answer.refusal)
     return answer, claims.public_key

@@ -26,6 +26,8 @@ MAX_STREAM_BYTES = 2 * 1024**3
 READ_BATCH_LINES = 500
 # The server removes the consumer of a reader that has gone.
 CONSUMER_TTL_S = 30
+# Readers of all logs at the same time. Any member may create consumers, which need memory.
+MAX_CONSUMERS = 1000
 CONSUMER_NAME_BYTES = 16  # the name is a secret between the reader and the server
 # Removes all earlier messages of the subject, and then itself.
 REMOVAL_HEADERS = {"Nats-Rollup": "sub", "Nats-TTL": "60s"}
@@ -43,6 +45,8 @@ async def create_log_stream(client: Client, fleet: str) -> None:
             "max_bytes": MAX_STREAM_BYTES,
             "discard": "old",
             "allow_msg_ttl": True,
+            "max_consumers": MAX_CONSUMERS,
+            "consumer_limits": {"inactive_threshold": CONSUMER_TTL_S * NANOSECONDS},
         },
     )
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NoReturn
 
+import nats.errors
 from nats.aio.msg import Msg
 
 from shim.core.bridge.relay import RelayAccess, build_access_options
@@ -24,7 +25,13 @@ from shim.core.fleet.join_file import get_command_key, get_member_key_pair, get_
 from shim.core.fleet.jwt import MemberClaims, get_issuer, verify_member_jwt
 from shim.core.fleet.roles import DRIVE, WATCH
 from shim.core.fleet.sealing import NONCE_BYTES
-from shim.core.fleet.subjects import ALL_SESSIONS, build_down_subject
+from shim.core.fleet.subjects import (
+    ALL_SESSIONS,
+    OpenSubject,
+    build_down_subject,
+    build_up_subject,
+    parse_open_subject,
+)
 from shim.core.fleet.tunnel import (
     CHALLENGE_BYTES,
     MAX_DATA_BYTES,
@@ -104,33 +111,31 @@ class MachineTunnels:
             await tunnel.handle_message(message)
 
     async def _handle_open(self, message: Msg) -> None:
-        """Answer an open request. A refused member gets the reason."""
-        role, _, session = message.subject.partition(".open.")[2].partition(".")
-        tunnel_id = ""
-        try:
-            key = self._command_key if role == DRIVE else self._read_key
-            request = unseal_open_request(key, message.data, message.subject)
-            tunnel_id = request.tunnel
-            claims = verify_member_jwt(request.jwt, self._issuer)
-            check_open_request(key, message.data, message.subject, claims.public_key)
-            self._check_member(claims, role, session)
-            self._check_limits(claims)
-            answer = self._open_tunnel(claims, role, tunnel_id, key)
-        except ShimError as error:
-            answer = OpenAnswer(self._connection.join.jwt, refusal=str(error))
-        sealed = seal_open_answer(
-            self._read_key,
-            os.urandom(NONCE_BYTES),
-            answer,
-            message.subject,
-            tunnel_id,
-            self._key_pair,
-        )
-        if message.reply:
-            await message.respond(sealed)
+        """Answer an open request. A refused member gets the reason.
 
-    def _check_member(self, claims: MemberClaims, role: str, session: str) -> None:
-        """Raise TunnelError if the member may not have a tunnel with this role for this session."""
+        The answer is sent to the subject of the tunnel, because a member may name any subject for it.
+        """
+        try:
+            request = parse_open_subject(message.subject)
+        except ValueError:
+            return
+        join = self._connection.join
+        try:
+            answer = self._open_tunnel(message, request)
+        except ShimError as error:
+            answer = OpenAnswer(join.jwt, refusal=str(error))
+        sealed = seal_open_answer(
+            self._read_key, os.urandom(NONCE_BYTES), answer, message.subject, self._key_pair
+        )
+        subject = build_down_subject(join.fleet, join.machine, request.member, request.tunnel)
+        with suppress(nats.errors.Error):  # the end of the connection ends all tunnels
+            await self._connection.client.publish(subject, sealed)
+
+    def _check_member(self, claims: MemberClaims, request: OpenSubject) -> None:
+        """Raise TunnelError if the member may not have the tunnel that a request names."""
+        role, session = request.role, request.session
+        if claims.name != request.member:
+            raise TunnelError(f"{claims.name} has sent a request of {request.member}")
         if claims.fleet != self._connection.join.fleet:
             raise TunnelError(f"{claims.name} is a member of another fleet, {claims.fleet}")
         if claims.expires_s and claims.expires_s <= time.time():
@@ -148,13 +153,25 @@ class MachineTunnels:
         if len(self._tunnels) >= MAX_TUNNELS:
             raise TunnelError(f"this machine already has {MAX_TUNNELS} tunnels")
 
-    def _open_tunnel(
-        self, claims: MemberClaims, role: str, tunnel_id: str, receive_key: bytes
+    def _open_tunnel(self, message: Msg, request: OpenSubject) -> OpenAnswer:
+        """Check an open request, and start a task that serves the tunnel. Return the answer for the
+        member. Raise ShimError if the request is refused.
+        """
+        receive_key = self._command_key if request.role == DRIVE else self._read_key
+        jwt = unseal_open_request(receive_key, message.data, message.subject).jwt
+        claims = verify_member_jwt(jwt, self._issuer)
+        check_open_request(receive_key, message.data, message.subject, claims.public_key)
+        self._check_member(claims, request)
+        self._check_limits(claims)
+        return self._start_tunnel(claims, request, receive_key)
+
+    def _start_tunnel(
+        self, claims: MemberClaims, request: OpenSubject, receive_key: bytes
     ) -> OpenAnswer:
-        """Start a task that serves the tunnel, and return the answer for the member."""
         join = self._connection.join
+        role, tunnel_id = request.role, request.tunnel
         challenge = secrets.token_hex(CHALLENGE_BYTES)
-        subject = f"shim.{join.fleet}.{join.machine}.up.{role}.{claims.name}.{tunnel_id}"
+        subject = build_up_subject(join.fleet, join.machine, role, claims.name, tunnel_id)
         if subject in self._tunnels or not TUNNEL_ID_PATTERN.match(tunnel_id):
             raise TunnelError("the id of the tunnel is not new")
         keys = TunnelKeys(self._key_pair, claims.public_key, self._read_key, receive_key)

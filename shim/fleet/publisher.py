@@ -142,30 +142,28 @@ class MachinePublisher:
         await delete_entry(self._client, self._lease_subject)
 
     async def _acquire_lease(self) -> None:
-        """Acquire the lease. A lease of another process must not be renewed for TAKEOVER_WAIT_S."""
+        """Acquire the lease. A lease of another process must not be renewed for TAKEOVER_WAIT_S. Data
+        that this machine has not signed is replaced.
+        """
         stored = await read_entry(self._client, MACHINES_BUCKET, self._lease_subject)
-        if stored is not None and self._is_foreign_lease(stored.data):
+        if stored is not None and self._find_foreign_lease(stored.data):
             await asyncio.sleep(TAKEOVER_WAIT_S)
             later = await read_entry(self._client, MACHINES_BUCKET, self._lease_subject)
-            if later is not None and later.data and later.sequence != stored.sequence:
-                lease = self._parse_lease(later.data)
-                host = lease.host if lease else "an unknown computer"
-                raise ClonedMachineError(self._join.machine, host)
+            foreign_lease = self._find_foreign_lease(later.data) if later else None
+            if later and foreign_lease and later.sequence != stored.sequence:
+                raise ClonedMachineError(self._join.machine, foreign_lease.host)
             stored = later
         if stored is not None:
             self._lease_sequence = stored.sequence
         await self._put_lease()
 
-    def _is_foreign_lease(self, data: bytes) -> bool:
-        """Return whether the content of an entry is the lease of another process."""
-        lease = self._parse_lease(data)
-        return bool(data) and (lease is None or lease.generation != self._lease.generation)
-
-    def _parse_lease(self, data: bytes) -> Lease | None:
+    def _find_foreign_lease(self, data: bytes) -> Lease | None:
+        """Return the lease of another process that an entry contains, or None."""
         try:
-            return parse_lease(self._key, data, self._lease_subject, self._key_pair.public_key)
+            lease = parse_lease(self._key, data, self._lease_subject, self._key_pair.public_key)
         except SealError:
             return None
+        return lease if lease.generation != self._lease.generation else None
 
     async def _put_lease(self) -> None:
         sealed = self._seal(self._lease._asdict(), self._lease_subject)

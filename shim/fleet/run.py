@@ -108,22 +108,25 @@ class FleetProcess:
 
     async def _serve_connection(self, connection: FleetConnection) -> None:
         """Serve a connection until it is lost. Then raise FleetUnavailableError or BucketError."""
-        services: list[Coroutine[Any, Any, NoReturn]] = [connection.wait_until_lost()]
+        if not self._join.session:
+            await self._view.watch(connection)
+        services = list[Coroutine[Any, Any, NoReturn]]()
         publisher = None
         if self._join.role == MACHINE:
             publisher = MachinePublisher(connection, self._environment, self._generation)
             await publisher.start()
-            services += [
+            services = [
                 publisher.renew_lease(),
                 MachineTunnels(connection, self._environment, publisher.scan_requested.set).serve(),
                 self._repeat(publisher.publish),
                 self._repeat(lambda: SessionReplicator(connection, self._environment).run()),
             ]
-        if not self._join.session:
-            await self._view.watch(connection)
-        services.append(self._repeat(lambda: self._reload_view(connection)))
         try:
-            await run_until_first_end(*services)
+            await run_until_first_end(
+                connection.wait_until_lost(),
+                *services,
+                self._repeat(lambda: self._reload_view(connection)),
+            )
         finally:
             if publisher is not None:
                 with suppress(BucketError):

@@ -20,11 +20,11 @@ from shim.core.fleet.tunnel import (
     TunnelError,
     TunnelMessage,
 )
+from shim.fleet.buckets import NO_RESPONDERS_STATUS, get_status
 
 Result = TypeVar("Result")
 # How many bytes a message may have besides its data: number, signature, nonce, and the seal.
 MAX_OVERHEAD_BYTES = 256
-NO_RESPONDERS_STATUS = "503"
 # A server of a cluster may not know a new subscription yet, so the first reply does not count.
 MAX_UNRECEIVED_PINGS = 2
 
@@ -126,7 +126,7 @@ class Tunnel:
 
     async def _handle_server_reply(self, message: Msg) -> None:
         """Count the pings that, as the server replies, no subscriber has received."""
-        if (message.headers or {}).get("Status") != NO_RESPONDERS_STATUS:
+        if get_status(message) != NO_RESPONDERS_STATUS:
             return
         self._unreceived_pings += 1
         if self._unreceived_pings >= MAX_UNRECEIVED_PINGS:

@@ -3,8 +3,10 @@
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from shim.core.fleet.join_file import JoinFile, get_read_key
@@ -107,8 +109,17 @@ class FleetView:
         """Receive all further changes of entries. The entries are loaded afterwards, so that none is
         missing.
         """
-        await connection.client.subscribe(f"$KV.{SESSIONS_BUCKET}.>", cb=self._handle_session)
-        await connection.client.subscribe(f"$KV.{MACHINES_BUCKET}.>", cb=self._handle_lease)
+        client = connection.client
+
+        async def handle_session(message: Msg) -> None:
+            self._handle_session(await _get_changed_entry(client, SESSIONS_BUCKET, message))
+
+        async def handle_lease(message: Msg) -> None:
+            stored = await _get_changed_entry(client, MACHINES_BUCKET, message)
+            self._update_lease(stored.subject, stored.data)
+
+        await client.subscribe(build_session_subject("*", "*"), cb=handle_session)
+        await client.subscribe(build_lease_subject("*"), cb=handle_lease)
 
     def set_disconnected(self) -> None:
         """Treat all machines as away, because the connection to the server is lost."""
@@ -214,21 +225,25 @@ class FleetView:
             del self._lease_ends_s[name]
         return self._away_ms.get(name, self._machines[name][0].changed_ms)
 
-    async def _handle_session(self, message: Msg) -> None:
-        _, session = split_session_subject(message.subject)
-        stored = _get_stored_entry(message)
+    def _handle_session(self, stored: StoredEntry) -> None:
+        _, session = split_session_subject(stored.subject)
         if session == MACHINE_ENTRY:
             self._update_machine(stored)
         else:
             self.update_sessions([stored])
 
-    async def _handle_lease(self, message: Msg) -> None:
-        self._update_lease(message.subject, _get_stored_entry(message).data)
 
-
-def _get_stored_entry(message: Msg) -> StoredEntry:
-    data = b"" if is_deletion(message.headers) else message.data
-    return StoredEntry(message.subject, data, 0)
+async def _get_changed_entry(client: Client, bucket: str, message: Msg) -> StoredEntry:
+    """Return the entry that a message has changed. A deletion is not signed, and any member may cause
+    such a message. Therefore, the server is asked what it has stored.
+    """
+    if message.data and not is_deletion(message.headers):
+        return StoredEntry(message.subject, message.data, 0)
+    with suppress(BucketError):
+        stored = await read_entry(client, bucket, message.subject)
+        if stored is not None:
+            return stored
+    return StoredEntry(message.subject, b"", 0)
 
 
 def build_listing(machines: Iterable[FleetMachine]) -> list[Mapping[str, Any]]:

@@ -17,8 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import anyio
+import nats.errors
 import pytest
-from fleet_lab import FleetLab, create_stranger, write_join_file
+from fleet_lab import FleetLab, create_stranger, read_admin_join, write_join_file
 from nats.aio.msg import Msg
 from sandbox import wait_until
 from test_machines import (
@@ -36,12 +38,24 @@ from test_machines import (
 from shim.core.errors import ShimError
 from shim.core.fleet import subjects
 from shim.core.fleet.join_file import JoinFile, get_member_key_pair, get_read_key
-from shim.core.fleet.registry import MachineEntry, encode_machine_entry
+from shim.core.fleet.registry import (
+    LEASE_TTL_S,
+    MachineEntry,
+    encode_machine_entry,
+    parse_lease,
+)
 from shim.core.fleet.replica import ReplicaReader
 from shim.core.fleet.roles import DRIVE, MACHINE, WATCH
-from shim.core.fleet.subjects import LOG_STREAM, SESSIONS_BUCKET
+from shim.core.fleet.subjects import LOG_STREAM, MACHINES_BUCKET, SESSIONS_BUCKET
 from shim.fleet import buckets
-from shim.fleet.buckets import BucketError, put_entry, read_entries, read_entry
+from shim.fleet.buckets import (
+    BucketError,
+    put_entry,
+    read_entries,
+    read_entry,
+    read_last_message,
+    read_sequence,
+)
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
 from shim.fleet.dial import open_tunnel
 from shim.fleet.folder import load_join_file, store_join_file
@@ -51,6 +65,7 @@ from shim.fleet.view import FleetView
 pytestmark = pytest.mark.e2e
 
 SETTLE_SECONDS = 0.3  # for the server to report a violation
+ANSWER_SECONDS = 10.0  # for the server to answer a request
 AWAY_SECONDS = 15.0  # until a machine that has died is shown as away
 UUID = "0123abcd-0000-4000-8000-000000000001"
 KILLS = [5, pytest.param(50, marks=pytest.mark.full)]
@@ -148,11 +163,16 @@ def test_server_limits_each_member_to_its_role(home: Home) -> None:
         subjects.build_lease_subject("build"),
         subjects.build_down_subject("home", "build", "else", "t"),
         subjects.build_up_subject("home", "build", DRIVE, "else", "t"),
+        subjects.build_open_subject(
+            "home", "build", subjects.OpenSubject(WATCH, subjects.ALL_SESSIONS, "else", "t")
+        ),
         f"$JS.API.STREAM.DELETE.KV_{SESSIONS_BUCKET}",
         f"$JS.API.STREAM.PURGE.{LOG_STREAM}",
     ]
     commands = [
-        subjects.build_open_subject("home", "build", DRIVE, ""),
+        subjects.build_open_subject(
+            "home", "build", subjects.OpenSubject(DRIVE, subjects.ALL_SESSIONS, "wanda", "t")
+        ),
         subjects.build_up_subject("home", "build", DRIVE, "wanda", "t"),
     ]
     eavesdropping = ["shim.home.build.up.>", "_INBOX.>", "shim.home.*.down.>", ">"]
@@ -165,6 +185,105 @@ def test_server_limits_each_member_to_its_role(home: Home) -> None:
     laptop = home.lab.invite("laptop", MACHINE)
     allowed = [subjects.build_log_subject("home", "laptop", UUID)]
     assert list_refused(laptop, [*others, *allowed], eavesdropping) == [*others, *eavesdropping]
+
+
+def list_requests(home: Home, role: str, uuid: str) -> list[tuple[str, bytes]]:
+    """Return the subject and the body of each kind of request that members may send, each of which the
+    server answers.
+    """
+    lease = subjects.build_lease_subject("build")
+    entry = subjects.build_session_subject("build", uuid)
+    log = subjects.build_log_subject("home", "build", uuid)
+    name = f"{role}{random.randrange(10**9)}"
+    consumer = {"name": name, "filter_subject": log, "ack_policy": "none", "mem_storage": True}
+    creation = {"stream_name": LOG_STREAM, "action": "create", "config": consumer}
+    requests = [
+        (f"$JS.API.DIRECT.GET.KV_shim_machines.{lease}", b""),
+        (f"$JS.API.DIRECT.GET.KV_shim_sessions.{entry}", b""),
+        (f"$JS.API.DIRECT.GET.{LOG_STREAM}.{log}", b""),
+        (f"$JS.API.CONSUMER.CREATE.{LOG_STREAM}.{name}.{log}", json.dumps(creation).encode()),
+        (f"$JS.API.CONSUMER.MSG.NEXT.{LOG_STREAM}.{name}", b'{"batch":1,"no_wait":true}'),
+        (f"$JS.API.CONSUMER.DELETE.{LOG_STREAM}.{name}", b""),
+    ]
+    if role != "guest":
+        requests += [
+            (f"$JS.API.STREAM.INFO.{LOG_STREAM}", b""),
+            ("$JS.API.DIRECT.GET.KV_shim_sessions", b'{"multi_last":["$KV.shim_sessions.*.*"]}'),
+            (f"$JS.API.DIRECT.GET.{LOG_STREAM}", b'{"seq":1,"batch":2}'),
+        ]
+    if role == MACHINE:
+        requests += [
+            (subjects.build_log_subject("home", MACHINE, UUID), b"x"),
+            (subjects.build_session_subject(MACHINE, UUID), b"x"),
+            (f"$JS.API.STREAM.CREATE.{LOG_STREAM}", b"{}"),
+        ]
+    return requests
+
+
+@pytest.mark.parametrize("role", ["guest", WATCH, DRIVE, MACHINE])
+def test_answers_of_the_server_change_no_entry(home: Home, role: str) -> None:
+    """A member may name any subject for an answer: the server does not check it."""
+    uuid = home.start_session()["sessionId"]
+    expected = read_lines(home.here, f"build:{uuid}", None)
+    assert wait_until(lambda: read_copied_lines(home, uuid) == expected, TURN_SECONDS)
+    member = home.lab.invite(role, DRIVE, uuid) if role == "guest" else home.lab.invite(role, role)
+    entry = subjects.build_session_subject("build", uuid)
+    log = subjects.build_log_subject("home", "build", uuid)
+    lease = subjects.build_lease_subject("build")
+    administrator = read_admin_join(home.lab)
+    build_join = load_join_file(home.build)
+    assert build_join is not None
+    build_key = get_member_key_pair(build_join)
+
+    async def read_sequences(connection: FleetConnection) -> list[int]:
+        sequences = []
+        for stream, subject in (("KV_shim_sessions", entry), (LOG_STREAM, log)):
+            message = await read_last_message(connection.client, stream, subject)
+            assert message is not None
+            sequences.append(read_sequence(message))
+        stored = await read_entry(connection.client, MACHINES_BUCKET, lease)
+        assert stored is not None
+        parse_lease(get_read_key(administrator), stored.data, lease, build_key.public_key)
+        return sequences
+
+    async def attack(connection: FleetConnection) -> list[str]:
+        client = connection.client
+        unanswered = []
+        for subject, body in list_requests(home, role, uuid):
+            inbox = client.new_inbox()
+            subscription = await client.subscribe(inbox)
+            await client.publish(subject, body, reply=inbox)
+            try:
+                await subscription.next_msg(ANSWER_SECONDS)
+            except nats.errors.TimeoutError:
+                unanswered.append(subject)
+        for target in (entry, log, lease):
+            for subject, body in list_requests(home, role, uuid):
+                await client.publish(subject, body, reply=target)
+            await client.flush()
+        await asyncio.sleep(SETTLE_SECONDS)
+        assert not connection.last_error
+        return unanswered
+
+    before = run_connected(administrator, read_sequences)
+    assert run_connected(member, attack) == []
+    assert run_connected(administrator, read_sequences) == before
+
+
+@pytest.mark.parametrize("role", [WATCH, DRIVE, MACHINE])
+def test_member_that_receives_an_entry_may_not_confirm_it(home: Home, role: str) -> None:
+    async def confirm(connection: FleetConnection) -> str:
+        subject = subjects.build_lease_subject("build")
+        subscription = await connection.client.subscribe(subject)
+        message = await subscription.next_msg(LEASE_TTL_S)
+        assert message.reply
+        await connection.client.publish(message.reply, b'{"seq":1}')
+        await connection.client.flush()
+        await asyncio.sleep(SETTLE_SECONDS)
+        assert message.reply.lower() in connection.last_error.lower()
+        return message.reply
+
+    assert run_connected(home.lab.invite(role, role), confirm).startswith("_INBOX.build.")
 
 
 def test_member_of_a_session_reads_nothing_of_others(home: Home) -> None:
@@ -186,11 +305,13 @@ def test_member_of_a_session_reads_nothing_of_others(home: Home) -> None:
 
     assert run_connected(guest, read) == (True, True)
     other = next(each for each in list_agents(home.here, "--all") if each["sessionId"] != uuid)
-    assert list_refused(
-        guest,
-        [subjects.build_open_subject("home", "build", DRIVE, other["sessionId"])],
-        ["$KV.shim_sessions.>"],
-    )
+    request = subjects.OpenSubject(DRIVE, other["sessionId"], "guest", "t")
+    refused_subjects = [
+        subjects.build_open_subject("home", "build", request),
+        subjects.build_open_subject("home", "build", request._replace(session=uuid, member="else")),
+    ]
+    patterns = ["$KV.shim_sessions.>", subjects.build_session_subject("*", "*")]
+    assert list_refused(guest, refused_subjects, patterns) == [*refused_subjects, *patterns]
     environment = home.join_as(guest)
     assert [each["sessionId"] for each in list_agents(environment, "--all")] == [uuid]
     assert run_shim(environment, "claude", "logs", f"build:{uuid}").returncode == 0
@@ -362,27 +483,30 @@ def test_messages_that_the_server_repeats_or_forges_have_no_effect(home: Home) -
     hostile = home.lab.forge_member(home.lab.invite("mallory", WATCH), allows_all=True)
     recorder = MessageCapture(hostile)
 
-    async def attack(connection: FleetConnection) -> list[bytes]:
+    async def attack(connection: FleetConnection) -> None:
         await recorder.record(connection)
         sent = await asyncio.to_thread(run_shim, home.here, "bridge", "say", reference, "SENT-ONCE")
         assert sent.returncode == 0, sent.stderr
         recorded = list(recorder.messages)
         assert any(".up." in message.subject for message in recorded)
-        answers = []
+        answers = list[bytes]()
+
+        async def add_answer(message: Msg) -> None:
+            answers.append(message.data)
+
+        await connection.client.subscribe("shim.home.build.down.>", cb=add_answer)
         for _ in range(2):
             for message in recorded:
-                if ".open." in message.subject:
-                    answer = await connection.client.request(message.subject, message.data)
-                    answers.append(answer.data)
-                else:
-                    await connection.client.publish(message.subject, message.data)
+                await connection.client.publish(message.subject, message.data)
         for message in reversed(recorded):
             await connection.client.publish(message.subject, message.data)
             await connection.client.publish(message.subject, b"forged" + message.data)
         await connection.client.flush()
-        return answers
+        with anyio.fail_after(TURN_SECONDS):
+            while not answers:
+                await asyncio.sleep(LOOK_SECONDS)
 
-    assert run_connected(hostile, attack)
+    run_connected(hostile, attack)
     wait_for_state(home.here, "done")
     lines = [json.loads(raw) for _, raw in read_lines(home.here, reference, None)]
     messages = [each for each in lines if "SENT-ONCE" in json.dumps(each)]

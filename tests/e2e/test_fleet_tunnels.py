@@ -374,7 +374,8 @@ def test_forged_messages_are_ignored_and_repeated_ones_end_the_tunnel(tunnels: T
         # All messages of the tunnel again, in their order and in another one.
         count = len(tunnels.list_started())
         for messages in (wiretap.messages, wiretap.messages[::-1]):
-            await hostile.client.request(wiretap.opens[0].subject, wiretap.opens[0].data)
+            await hostile.client.publish(wiretap.opens[0].subject, wiretap.opens[0].data)
+            await hostile.client.flush()
             for message in list(messages):
                 await hostile.client.publish(message.subject, message.data)
             await hostile.client.flush()

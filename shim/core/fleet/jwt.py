@@ -1,6 +1,9 @@
-"""The JWTs of a NATS server: who operates it, the account of the fleet, and its members.
+"""The JWTs of a NATS server: who operates it, the accounts of the fleet, and its members.
 
-A member's JWT is signed with the account's key. Its tags name the role and the session of the
+The members are in one account, and the streams are in another. The server does not check the subject
+to which it sends an answer, so an answer must never arrive where a stream listens.
+
+A member's JWT is signed with the key of the members' account. Its tags name the role and the session of the
 member, so that machines can check them without the server.
 """
 
@@ -15,6 +18,7 @@ import orjson
 from shim.core.fleet.keys import KeyPair, is_signature_valid
 from shim.core.fleet.roles import ROLES, build_permissions
 from shim.core.fleet.sealing import SealError
+from shim.core.fleet.subjects import list_stream_subjects
 from shim.core.reading.values import as_dict, as_list, get_text
 
 HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
@@ -23,8 +27,12 @@ UNLIMITED = -1
 # The storage of the server that a fleet may use. The log stream has a smaller limit of its own.
 MAX_STORAGE_BYTES = 4 * 1024**3
 MAX_STREAMS = 3  # two buckets and the log
-# A machine may answer a request once, within this time.
-RESPONSE_TTL_NS = 10_000_000_000
+ACCOUNT_LIMITS = {
+    **dict.fromkeys(
+        ("subs", "data", "payload", "imports", "exports", "conn", "leaf", "consumer"), UNLIMITED
+    ),
+    "wildcards": True,
+}
 
 
 class MemberClaims(NamedTuple):
@@ -46,22 +54,45 @@ def build_operator_jwt(operator: KeyPair, name: str, issued_s: int) -> str:
 
 
 def build_issuer_jwt(
-    operator: KeyPair, issuer: str, name: str, issued_s: int, revocations: Mapping[str, int]
+    operator: KeyPair,
+    issuer: str,
+    storage_key: str,
+    fleet: str,
+    issued_s: int,
+    revocations: Mapping[str, int],
 ) -> str:
-    """Return the JWT of the fleet's account. `revocations` maps the public key of a removed member
-    to the time in seconds up to which its JWTs are not valid.
+    """Return the JWT of the members' account. It imports the subjects of the streams from the account
+    `storage_key`. `revocations` maps the public key of a removed member to the time in seconds up to
+    which its JWTs are not valid.
     """
+    imports = [
+        {"name": subject, "subject": subject, "account": storage_key, "type": "service"}
+        for subject in list_stream_subjects(fleet)
+    ]
+    body = {
+        "type": "account",
+        "limits": ACCOUNT_LIMITS,
+        "imports": imports,
+        "revocations": dict(revocations),
+    }
+    return _sign(operator, issuer, fleet, issued_s, body)
+
+
+def build_storage_jwt(operator: KeyPair, storage_key: str, fleet: str, issued_s: int) -> str:
+    """Return the JWT of the account with the streams. Nobody connects to it."""
+    # One request may have many answers: a read of several entries, or the lines of a log.
+    exports = [
+        {"name": subject, "subject": subject, "type": "service", "response_type": "Stream"}
+        for subject in list_stream_subjects(fleet)
+    ]
     limits = {
-        **dict.fromkeys(
-            ("subs", "data", "payload", "imports", "exports", "conn", "leaf", "consumer"), UNLIMITED
-        ),
-        "wildcards": True,
+        **ACCOUNT_LIMITS,
         "mem_storage": 0,
         "disk_storage": MAX_STORAGE_BYTES,
         "streams": MAX_STREAMS,
     }
-    body = {"type": "account", "limits": limits, "revocations": dict(revocations)}
-    return _sign(operator, issuer, name, issued_s, body)
+    body = {"type": "account", "limits": limits, "exports": exports}
+    return _sign(operator, storage_key, f"{fleet}-storage", issued_s, body)
 
 
 def build_system_jwt(operator: KeyPair, issuer: str, issued_s: int) -> str:
@@ -80,7 +111,6 @@ def build_member_jwt(issuer: KeyPair, member: MemberClaims, issued_s: int) -> st
         "type": "user",
         "pub": {"allow": permissions.publish},
         "sub": {"allow": permissions.subscribe},
-        "resp": {"max": 1, "ttl": RESPONSE_TTL_NS},
         "subs": UNLIMITED,
         "data": UNLIMITED,
         "payload": UNLIMITED,

@@ -4,9 +4,11 @@ from typing import NamedTuple
 
 from shim.core.fleet import subjects
 from shim.core.fleet.subjects import (
+    ALL_SESSIONS,
     LOG_STREAM,
     MACHINES_BUCKET,
     SESSIONS_BUCKET,
+    OpenSubject,
     build_inbox_prefix,
     get_bucket_stream,
 )
@@ -34,7 +36,10 @@ def build_permissions(fleet: str, member: str, role: str, session: str) -> Permi
     publish = [*_list_reads(fleet, session), *_list_tunnels(fleet, member, role, session)]
     subscribe = [f"{build_inbox_prefix(member)}.>", f"shim.{fleet}.*.down.{member}.>"]
     if not session:
-        subscribe += [f"$KV.{MACHINES_BUCKET}.>", f"$KV.{SESSIONS_BUCKET}.>"]
+        subscribe += [
+            subjects.build_lease_subject("*"),
+            subjects.build_session_subject("*", "*"),
+        ]
     if role == MACHINE:
         publish += _list_machine_writes(fleet, member)
         subscribe += [f"shim.{fleet}.{member}.open.>", f"shim.{fleet}.{member}.up.>"]
@@ -86,8 +91,9 @@ def _list_tunnels(fleet: str, member: str, role: str, session: str) -> list[str]
         tunnel_roles.append(DRIVE)
     publish = []
     for tunnel_role in tunnel_roles:
+        request = OpenSubject(tunnel_role, session or ALL_SESSIONS, member, "*")
         publish += [
-            subjects.build_open_subject(fleet, "*", tunnel_role, session or "*"),
+            subjects.build_open_subject(fleet, "*", request),
             subjects.build_up_subject(fleet, "*", tunnel_role, member, "*"),
         ]
     return publish

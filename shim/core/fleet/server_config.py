@@ -21,6 +21,7 @@ resolver: MEMORY
 resolver_preload: {{
   {system_key}: "{system_jwt}"
   {issuer}: "{issuer_jwt}"
+  {storage_key}: "{storage_jwt}"
 }}
 tls {{
   cert_file: "{folder}/server.pem"
@@ -50,6 +51,8 @@ class ServerSettings(NamedTuple):
     system_jwt: str
     issuer: str
     issuer_jwt: str
+    storage_key: str
+    storage_jwt: str
 
 
 def format_server_config(settings: ServerSettings) -> str:

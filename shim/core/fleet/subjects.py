@@ -5,6 +5,7 @@ tokens of a subject.
 """
 
 import re
+from typing import NamedTuple
 
 MACHINES_BUCKET = "shim_machines"
 SESSIONS_BUCKET = "shim_sessions"
@@ -16,9 +17,30 @@ NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 NAME_FORMAT = "1 to 64 letters, digits, hyphens or underscores"
 
 
-def build_open_subject(fleet: str, machine: str, role: str, session: str) -> str:
-    """Return the subject of requests that open a tunnel. `session` is "" for all sessions."""
-    return f"shim.{fleet}.{machine}.open.{role}.{session or ALL_SESSIONS}"
+class OpenSubject(NamedTuple):
+    """The subject of a request that opens a tunnel. The server checks the name of the member.
+
+    session  a UUID, or ALL_SESSIONS
+    tunnel   the id of the tunnel, which the member chooses
+    """
+
+    role: str
+    session: str
+    member: str
+    tunnel: str
+
+
+def build_open_subject(fleet: str, machine: str, request: OpenSubject) -> str:
+    """Return the subject of a request that opens a tunnel."""
+    return f"shim.{fleet}.{machine}.open.{'.'.join(request)}"
+
+
+def parse_open_subject(subject: str) -> OpenSubject:
+    """Parse the subject of a request that opens a tunnel. Raise ValueError if it is not one."""
+    tokens = subject.split(".")[4:]
+    if len(tokens) != len(OpenSubject._fields):
+        raise ValueError(f"{subject[:200]!r} does not open a tunnel")
+    return OpenSubject(*tokens)
 
 
 def build_up_subject(fleet: str, machine: str, role: str, member: str, tunnel: str) -> str:
@@ -54,3 +76,22 @@ def build_inbox_prefix(member: str) -> str:
 def get_bucket_stream(bucket: str) -> str:
     """Return the name of the stream that stores a bucket."""
     return f"KV_{bucket}"
+
+
+def list_stream_subjects(fleet: str) -> list[str]:
+    """Return the subjects that reach the account with the streams. All of them have wildcards: a
+    server forwards the answer to another request only to a subject without wildcards.
+    """
+    return [
+        build_lease_subject("*"),
+        build_session_subject("*", "*"),
+        build_log_subject(fleet, "*", "*"),
+        # Without an import of $JS.API.INFO, the server itself answers requests of the members' account.
+        "$JS.API.*",
+        "$JS.API.STREAM.INFO.*",
+        "$JS.API.STREAM.CREATE.*",
+        "$JS.API.DIRECT.GET.>",
+        "$JS.API.CONSUMER.CREATE.>",
+        "$JS.API.CONSUMER.MSG.NEXT.*.*",
+        "$JS.API.CONSUMER.DELETE.*.*",
+    ]

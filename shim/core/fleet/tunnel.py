@@ -1,8 +1,9 @@
 """The protocol of a tunnel, which carries the stdin, stdout, stderr and exit status of a relay between
 a member and a machine.
 
-A member opens a tunnel with a request. It contains the JWT of the member and the id of the tunnel.
-The answer contains the JWT of the machine and a challenge, which is new for each tunnel. All further
+A member opens a tunnel with a request, whose subject names the tunnel. It contains the JWT of the
+member. The answer is the machine's first message in the tunnel. It contains the JWT of the machine
+and a challenge, which is new for each tunnel. All further
 messages are sealed for this tunnel, challenge, direction and number, so that they cannot be used
 again elsewhere. The machine starts the relay after the first valid message.
 
@@ -81,9 +82,8 @@ class TunnelMessage(NamedTuple):
 
 
 class OpenRequest(NamedTuple):
-    """A request to open a tunnel: its id, in hexadecimal, and the JWT of the member."""
+    """A request to open a tunnel: the JWT of the member, and the version of its shim."""
 
-    tunnel: str
     jwt: str
     version: str
 
@@ -119,31 +119,27 @@ def check_open_request(key: bytes, message: bytes, subject: str, public_key: str
 
 
 def seal_open_answer(
-    key: bytes, nonce: bytes, answer: OpenAnswer, subject: str, tunnel: str, sender: KeyPair
+    key: bytes, nonce: bytes, answer: OpenAnswer, subject: str, sender: KeyPair
 ) -> bytes:
-    """Seal the answer to the request for a tunnel."""
-    context = _build_answer_context(subject, tunnel)
-    return seal(key, nonce, dump_json(answer._asdict()), context, sender)
+    """Seal the answer to a request. `subject` is the subject of the request."""
+    return seal(key, nonce, dump_json(answer._asdict()), _build_answer_context(subject), sender)
 
 
-def unseal_open_answer(key: bytes, message: bytes, subject: str, tunnel: str) -> OpenAnswer:
+def unseal_open_answer(key: bytes, message: bytes, subject: str) -> OpenAnswer:
     """Return an answer without a check of its sender. Raise SealError if it is for another request,
     or damaged.
     """
-    context = _build_answer_context(subject, tunnel)
-    fields = _parse_fields(unseal_unsigned(key, message, context))
+    fields = _parse_fields(unseal_unsigned(key, message, _build_answer_context(subject)))
     return OpenAnswer(*(get_text(fields, name) for name in OpenAnswer._fields))
 
 
-def check_open_answer(
-    key: bytes, message: bytes, subject: str, tunnel: str, public_key: str
-) -> None:
+def check_open_answer(key: bytes, message: bytes, subject: str, public_key: str) -> None:
     """Raise SealError if the owner of the public key has not signed the answer."""
-    open_sealed(key, message, _build_answer_context(subject, tunnel), public_key)
+    open_sealed(key, message, _build_answer_context(subject), public_key)
 
 
-def _build_answer_context(subject: str, tunnel: str) -> bytes:
-    return f"{subject} {tunnel} answer".encode()
+def _build_answer_context(subject: str) -> bytes:
+    return f"{subject} answer".encode()
 
 
 def _parse_fields(data: bytes) -> dict[str, Any]:

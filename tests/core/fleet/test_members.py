@@ -1,11 +1,12 @@
 """The keys, JWTs, seals and join files of a fleet's members."""
 
+import base64
 import json
 
 import pytest
 
 from shim.core.errors import FrontendError
-from shim.core.fleet import sealing
+from shim.core.fleet import sealing, subjects
 from shim.core.fleet.join_file import (
     JoinFile,
     encode_join_file,
@@ -15,6 +16,7 @@ from shim.core.fleet.join_file import (
 )
 from shim.core.fleet.jwt import (
     MemberClaims,
+    build_issuer_jwt,
     build_member_jwt,
     get_issuer,
     verify_member_jwt,
@@ -167,6 +169,27 @@ def test_member_for_a_session_may_not_read_further_sessions():
         ), subject
 
 
+def test_subject_of_an_open_request_is_parsed_for_any_names():
+    request = subjects.OpenSubject(DRIVE, SESSION, "open", "00ff")
+    subject = subjects.build_open_subject("open", "open", request)
+    assert subjects.parse_open_subject(subject) == request
+    for damaged in ("shim.home.build.open", "shim.home.build.open.drive.all", f"{subject}.x"):
+        with pytest.raises(ValueError, match="does not open a tunnel"):
+            subjects.parse_open_subject(damaged)
+
+
+def test_members_have_no_streams_and_import_no_literal_subject():
+    """A literal subject would receive the answers that the server sends there for another request."""
+    text = build_issuer_jwt(ISSUER, ISSUER.public_key, "ASTORAGE", "home", 1_800_000_000, {})
+    body = text.split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))["nats"]
+    assert claims["limits"].get("disk_storage", 0) == claims["limits"].get("streams", 0) == 0
+    imported = [each["subject"] for each in claims["imports"]]
+    assert imported == subjects.list_stream_subjects("home")
+    assert not [each for each in imported if "*" not in each and ">" not in each]
+    assert not [each for each in imported if "DELETE" in each and "CONSUMER" not in each]
+
+
 def test_folder_of_the_server_is_quoted():
-    settings = ServerSettings("home", "127.0.0.1:1", 'a "b" \\c', "o", "s", "j", "i", "k")
+    settings = ServerSettings("home", "127.0.0.1:1", 'a "b" \\c', "o", "s", "j", "i", "k", "t", "l")
     assert 'store_dir: "a \\"b\\" \\\\c/jetstream"' in format_server_config(settings)

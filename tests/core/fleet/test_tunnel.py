@@ -234,7 +234,7 @@ def test_unknown_kind_of_message_is_ignored():
 
 
 def test_open_request_belongs_to_its_subject_and_sender():
-    request = OpenRequest("t1", "jwt", "1.0")
+    request = OpenRequest("jwt", "1.0")
     message = seal_open_request(COMMAND_KEY, NONCE, request, "subject", MEMBER)
     assert unseal_open_request(COMMAND_KEY, message, "subject") == request
     check_open_request(COMMAND_KEY, message, "subject", MEMBER.public_key)
@@ -248,10 +248,10 @@ def test_open_request_belongs_to_its_subject_and_sender():
 
 def test_open_answer_belongs_to_its_request():
     answer = OpenAnswer("jwt", "c1")
-    message = seal_open_answer(READ_KEY, NONCE, answer, "subject", "t1", BUILD)
-    assert unseal_open_answer(READ_KEY, message, "subject", "t1") == answer
-    check_open_answer(READ_KEY, message, "subject", "t1", BUILD.public_key)
+    message = seal_open_answer(READ_KEY, NONCE, answer, "subject", BUILD)
+    assert unseal_open_answer(READ_KEY, message, "subject") == answer
+    check_open_answer(READ_KEY, message, "subject", BUILD.public_key)
     with pytest.raises(SealError):
-        unseal_open_answer(READ_KEY, message, "subject", "t2")
+        unseal_open_answer(READ_KEY, message, "other subject")
     with pytest.raises(SealError):
-        check_open_answer(READ_KEY, message, "subject", "t1", MALLORY.public_key)
+        check_open_answer(READ_KEY, message, "subject", MALLORY.public_key)
