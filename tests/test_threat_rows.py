@@ -320,6 +320,10 @@ a join file of the fleet is stolen, expired, revoked or used for more than its r
     test_relay.py::test_limited_command_cannot_use_or_start_other_sessions
     test_fleet.py::test_member_of_a_session_reads_nothing_of_others
     test_members.py::test_member_that_watches_has_no_key_for_commands
+a member of the fleet damages the entries or the copied logs of others
+    test_fleet.py::test_answers_of_the_server_change_no_entry
+    test_fleet.py::test_receiver_of_an_entry_may_not_confirm_the_entry
+    test_fleet.py::test_server_limits_each_member_to_its_role
 a machine of the fleet is copied
     test_fleet.py::test_copied_machine_is_refused_with_both_names
 a bug of ours leaves a frontend waiting

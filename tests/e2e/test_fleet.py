@@ -65,6 +65,7 @@ from shim.fleet.view import FleetView
 pytestmark = pytest.mark.e2e
 
 SETTLE_SECONDS = 0.3  # for the server to report a violation
+HEARTBEAT_NS = 200_000_000
 ANSWER_SECONDS = 10.0  # for the server to answer a request
 AWAY_SECONDS = 15.0  # until a machine that has died is shown as away
 UUID = "0123abcd-0000-4000-8000-000000000001"
@@ -187,7 +188,23 @@ def test_server_limits_each_member_to_its_role(home: Home) -> None:
     assert list_refused(laptop, [*others, *allowed], eavesdropping) == [*others, *eavesdropping]
 
 
-def list_requests(home: Home, role: str, uuid: str) -> list[tuple[str, bytes]]:
+def build_consumer_request(name: str, log: str, deliver_subject: str = "") -> tuple[str, bytes]:
+    """Return the subject and the body of a request that creates a consumer of a log. With a
+    `deliver_subject`, the server sends the lines and heartbeats there.
+    """
+    consumer_config: dict[str, Any] = {
+        "name": name,
+        "filter_subject": log,
+        "ack_policy": "none",
+        "mem_storage": True,
+    }
+    if deliver_subject:
+        consumer_config |= {"deliver_subject": deliver_subject, "idle_heartbeat": HEARTBEAT_NS}
+    fields = {"stream_name": LOG_STREAM, "action": "create", "config": consumer_config}
+    return f"$JS.API.CONSUMER.CREATE.{LOG_STREAM}.{name}.{log}", json.dumps(fields).encode()
+
+
+def list_requests(role: str, uuid: str) -> list[tuple[str, bytes]]:
     """Return the subject and the body of each kind of request that members may send, each of which the
     server answers.
     """
@@ -195,13 +212,11 @@ def list_requests(home: Home, role: str, uuid: str) -> list[tuple[str, bytes]]:
     entry = subjects.build_session_subject("build", uuid)
     log = subjects.build_log_subject("home", "build", uuid)
     name = f"{role}{random.randrange(10**9)}"
-    consumer = {"name": name, "filter_subject": log, "ack_policy": "none", "mem_storage": True}
-    creation = {"stream_name": LOG_STREAM, "action": "create", "config": consumer}
     requests = [
         (f"$JS.API.DIRECT.GET.KV_shim_machines.{lease}", b""),
         (f"$JS.API.DIRECT.GET.KV_shim_sessions.{entry}", b""),
         (f"$JS.API.DIRECT.GET.{LOG_STREAM}.{log}", b""),
-        (f"$JS.API.CONSUMER.CREATE.{LOG_STREAM}.{name}.{log}", json.dumps(creation).encode()),
+        build_consumer_request(name, log),
         (f"$JS.API.CONSUMER.MSG.NEXT.{LOG_STREAM}.{name}", b'{"batch":1,"no_wait":true}'),
         (f"$JS.API.CONSUMER.DELETE.{LOG_STREAM}.{name}", b""),
     ]
@@ -246,33 +261,36 @@ def test_answers_of_the_server_change_no_entry(home: Home, role: str) -> None:
         parse_lease(get_read_key(administrator), stored.data, lease, build_key.public_key)
         return sequences
 
-    async def attack(connection: FleetConnection) -> list[str]:
+    async def send_requests(connection: FleetConnection) -> list[str]:
         client = connection.client
+        inbox = client.new_inbox()
         unanswered = []
-        for subject, body in list_requests(home, role, uuid):
-            inbox = client.new_inbox()
+        for subject, body in list_requests(role, uuid):
             subscription = await client.subscribe(inbox)
             await client.publish(subject, body, reply=inbox)
             try:
                 await subscription.next_msg(ANSWER_SECONDS)
             except nats.errors.TimeoutError:
                 unanswered.append(subject)
+            await subscription.unsubscribe()
         for target in (entry, log, lease):
-            for subject, body in list_requests(home, role, uuid):
+            for subject, body in list_requests(role, uuid):
                 await client.publish(subject, body, reply=target)
+            consumer_name = f"push{random.randrange(10**9)}"
+            await client.publish(*build_consumer_request(consumer_name, log, target), reply=inbox)
             await client.flush()
-        await asyncio.sleep(SETTLE_SECONDS)
+        await asyncio.sleep(3 * HEARTBEAT_NS / 1e9)
         assert not connection.last_error
         return unanswered
 
     before = run_connected(administrator, read_sequences)
-    assert run_connected(member, attack) == []
+    assert run_connected(member, send_requests) == []
     assert run_connected(administrator, read_sequences) == before
 
 
 @pytest.mark.parametrize("role", [WATCH, DRIVE, MACHINE])
-def test_member_that_receives_an_entry_may_not_confirm_it(home: Home, role: str) -> None:
-    async def confirm(connection: FleetConnection) -> str:
+def test_receiver_of_an_entry_may_not_confirm_the_entry(home: Home, role: str) -> None:
+    async def confirm_entry(connection: FleetConnection) -> str:
         subject = subjects.build_lease_subject("build")
         subscription = await connection.client.subscribe(subject)
         message = await subscription.next_msg(LEASE_TTL_S)
@@ -283,7 +301,7 @@ def test_member_that_receives_an_entry_may_not_confirm_it(home: Home, role: str)
         assert message.reply.lower() in connection.last_error.lower()
         return message.reply
 
-    assert run_connected(home.lab.invite(role, role), confirm).startswith("_INBOX.build.")
+    assert run_connected(home.lab.invite(role, role), confirm_entry).startswith("_INBOX.build.")
 
 
 def test_member_of_a_session_reads_nothing_of_others(home: Home) -> None:

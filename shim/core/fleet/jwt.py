@@ -27,7 +27,7 @@ UNLIMITED = -1
 # The storage of the server that a fleet may use. The log stream has a smaller limit of its own.
 MAX_STORAGE_BYTES = 4 * 1024**3
 MAX_STREAMS = 3  # two buckets and the log
-ACCOUNT_LIMITS = {
+UNLIMITED_FIELDS = {
     **dict.fromkeys(
         ("subs", "data", "payload", "imports", "exports", "conn", "leaf", "consumer"), UNLIMITED
     ),
@@ -71,7 +71,7 @@ def build_issuer_jwt(
     ]
     body = {
         "type": "account",
-        "limits": ACCOUNT_LIMITS,
+        "limits": UNLIMITED_FIELDS,
         "imports": imports,
         "revocations": dict(revocations),
     }
@@ -86,7 +86,7 @@ def build_storage_jwt(operator: KeyPair, storage_key: str, fleet: str, issued_s:
         for subject in list_stream_subjects(fleet)
     ]
     limits = {
-        **ACCOUNT_LIMITS,
+        **UNLIMITED_FIELDS,
         "mem_storage": 0,
         "disk_storage": MAX_STORAGE_BYTES,
         "streams": MAX_STREAMS,
