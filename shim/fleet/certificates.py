@@ -16,6 +16,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 # A member whose clock is behind would reject a certificate that begins today.
 BACKDATING = datetime.timedelta(days=7)
 LIFETIME = datetime.timedelta(days=3650)
+SIGNING_USAGE = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class ServerCertificates(NamedTuple):
@@ -33,9 +44,14 @@ def create_server_certificates(fleet: str, host: str) -> ServerCertificates:
     authority_key = Ed25519PrivateKey.generate()
     server_key = Ed25519PrivateKey.generate()
     authority_name = _build_name(f"claude-shim fleet {fleet}")
+    authority_id = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
+    issuer_id = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(authority_id)
+    # Python 3.13 and later require the identifiers and the key usage.
     authority = (
         _begin_certificate(authority_name, authority_name, authority_key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(SIGNING_USAGE, critical=True)
+        .add_extension(authority_id, critical=False)
         .sign(authority_key, None)
     )
     certificate = (
@@ -43,6 +59,7 @@ def create_server_certificates(fleet: str, host: str) -> ServerCertificates:
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([_build_alternative_name(host)]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(issuer_id, critical=False)
         .sign(authority_key, None)
     )
     private_key = server_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
