@@ -4,6 +4,7 @@ Entries are read with direct gets, whose permissions can be limited, and whose a
 consumer on the server.
 """
 
+import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -46,13 +47,17 @@ class BucketError(ShimError):
 
 
 class StoredEntry(NamedTuple):
-    """An entry of a bucket: its subject, its content, and its sequence number in the stream. A
-    deleted entry has no content.
+    """An entry of a bucket. A deleted entry has no content.
+
+    sequence   its number in the stream
+    stored_ms  the time at which it was stored or deleted, in milliseconds since 1970, or 0 if the
+               server does not name the time
     """
 
     subject: str
     data: bytes
     sequence: int
+    stored_ms: int = 0
 
 
 async def create_buckets(client: Client) -> None:
@@ -179,7 +184,18 @@ def _parse_stored_entry(message: Msg) -> StoredEntry:
     data = message.data
     if is_deletion(headers):
         data = b""
-    return StoredEntry(headers.get("Nats-Subject", ""), data, read_sequence(message))
+    stored_ms = round(1000 * parse_server_time(headers.get("Nats-Time-Stamp", "")))
+    return StoredEntry(headers.get("Nats-Subject", ""), data, read_sequence(message), stored_ms)
+
+
+def parse_server_time(text: str) -> float:
+    """Return a time that the server has written, in seconds since 1970, or 0.0 if it is not valid.
+    The fraction of the second is ignored, because it has nanoseconds.
+    """
+    try:
+        return datetime.datetime.fromisoformat(f"{text[:19]}+00:00").timestamp()
+    except ValueError:
+        return 0.0
 
 
 def read_sequence(message: Msg) -> int:

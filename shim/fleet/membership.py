@@ -3,11 +3,9 @@ removal of this machine's entries.
 """
 
 import asyncio
-import datetime
 import socket
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import NamedTuple
 
 import nats.errors
@@ -25,7 +23,13 @@ from shim.core.fleet.subjects import (
     get_bucket_stream,
 )
 from shim.core.reading.values import as_dict, get_text
-from shim.fleet.buckets import REQUEST_TIMEOUT_S, create_buckets, delete_entry, read_entries
+from shim.fleet.buckets import (
+    REQUEST_TIMEOUT_S,
+    create_buckets,
+    delete_entry,
+    parse_server_time,
+    read_entries,
+)
 from shim.fleet.connection import FleetConnection, connect_to_fleet
 from shim.fleet.folder import require_join_file
 from shim.fleet.log_stream import (
@@ -71,12 +75,8 @@ async def _measure_clock_difference(connection: FleetConnection) -> float:
         message = await connection.client.request(request, timeout=REQUEST_TIMEOUT_S)
     except nats.errors.Error:
         return 0.0
-    server_time = get_text(as_dict(orjson.loads(message.data)), "ts")
-    with suppress(ValueError):
-        # The server writes nanoseconds.
-        seconds = datetime.datetime.fromisoformat(f"{server_time[:19]}+00:00").timestamp()
-        return seconds - time.time()
-    return 0.0
+    server_time_s = parse_server_time(get_text(as_dict(orjson.loads(message.data)), "ts"))
+    return server_time_s - time.time() if server_time_s else 0.0
 
 
 def load_process_status(environment: Mapping[str, str]) -> ProcessStatus | None:

@@ -86,6 +86,7 @@ def _encode_welcome(fields: Mapping[str, Any], position: LogCursor | None) -> by
 
 
 def _explain_absence(machine: FleetMachine) -> str:
-    since_s = (machine.away_ms or machine.entry.changed_ms) / 1000
-    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(since_s))
+    if machine.away_ms is None:
+        return f"the machine {machine.entry.name} does not answer"
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(machine.away_ms / 1000))
     return f"the machine {machine.entry.name} has not been connected since {since}"

@@ -19,6 +19,7 @@ from shim.bridge.sockets import open_host_listener, remove_host_socket
 from shim.core.bridge.frames import FrameError, encode_frame, parse_frame
 from shim.core.errors import FrontendError, explain_os_error
 from shim.core.fleet.join_file import JoinFile
+from shim.core.fleet.registry import LEASE_INTERVAL_S
 from shim.core.fleet.roles import MACHINE
 from shim.fleet.buckets import BucketError
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
@@ -35,7 +36,8 @@ FIRST_RETRY_S = 0.5
 MAX_RETRY_S = 15.0
 # A connection that has lasted for this long was a success.
 STABLE_CONNECTION_S = 30.0
-# The registry is loaded again in this interval, in case that a change was not received.
+# The registry is loaded again in this interval, in case that a change was not received. Members that
+# may use only one session receive no changes, so they load it as often as leases are renewed.
 RELOAD_INTERVAL_S = 60.0
 MAX_REQUEST_BYTES = 64 * 1024
 # A service of a connection that the server has refused is tried again after this time.
@@ -150,7 +152,7 @@ class FleetProcess:
             if self._problem:
                 self._problem = ""
                 _print_line(f"connected to {self._join.url} as {self._join.machine}")
-            await asyncio.sleep(RELOAD_INTERVAL_S)
+            await asyncio.sleep(LEASE_INTERVAL_S if self._join.session else RELOAD_INTERVAL_S)
 
     async def _answer_client(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

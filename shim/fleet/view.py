@@ -58,10 +58,13 @@ class FleetView:
         # The times at which leases end, on the monotonic clock, and at which machines went away.
         self._lease_ends_s: dict[str, float] = {}
         self._away_ms: dict[str, int] = {}
+        # The subjects that have changed since the last load began. What was loaded is older.
+        self._changed_subjects = set[str]()
 
     async def load(self, connection: FleetConnection) -> None:
         """Load all entries from the server. Raise BucketError if it does not answer."""
         client = connection.client
+        self._changed_subjects.clear()
         if self._join.session:
             await self._load_session(connection)
             return
@@ -83,8 +86,7 @@ class FleetView:
                 continue  # the other machines are not affected
             if isinstance(entries, BaseException):
                 raise entries
-            self._sessions[name] = {}
-            self.update_sessions(entries)
+            self._replace_sessions(name, entries)
         self._replace_leases(leases)
 
     async def _load_session(self, connection: FleetConnection) -> None:
@@ -93,7 +95,8 @@ class FleetView:
         session = await read_entry(
             client, SESSIONS_BUCKET, build_session_subject("*", self._join.session)
         )
-        if session is None:
+        if session is None or not session.data:
+            self._machines.clear()
             return
         name, _ = split_session_subject(session.subject)
         machine = await read_entry(
@@ -101,9 +104,8 @@ class FleetView:
         )
         lease = await read_entry(client, MACHINES_BUCKET, build_lease_subject(name))
         self._replace_machines([each for each in (machine,) if each is not None])
-        self.update_sessions([session])
-        if lease is not None:
-            self._update_lease(lease.subject, lease.data)
+        self._replace_sessions(name, [session])
+        self._replace_leases([each for each in (lease,) if each is not None])
 
     async def watch(self, connection: FleetConnection) -> None:
         """Receive all further changes of entries. The entries are loaded afterwards, so that none is
@@ -112,11 +114,14 @@ class FleetView:
         client = connection.client
 
         async def handle_session(message: Msg) -> None:
-            self._handle_session(await _get_changed_entry(client, SESSIONS_BUCKET, message))
+            stored = await _get_changed_entry(client, SESSIONS_BUCKET, message)
+            self._changed_subjects.add(stored.subject)
+            self._update_entry(stored)
 
         async def handle_lease(message: Msg) -> None:
             stored = await _get_changed_entry(client, MACHINES_BUCKET, message)
-            self._update_lease(stored.subject, stored.data)
+            self._changed_subjects.add(stored.subject)
+            self._update_lease(stored)
 
         await client.subscribe(build_session_subject("*", "*"), cb=handle_session)
         await client.subscribe(build_lease_subject("*"), cb=handle_lease)
@@ -144,17 +149,33 @@ class FleetView:
         sessions = list(self._list_sessions(name))
         return FleetMachine(entry, self._find_away_time(name), sessions), public_key
 
-    def update_sessions(self, entries: Iterable[StoredEntry]) -> None:
-        """Store or remove the entries of sessions."""
-        for stored in entries:
-            machine, session = split_session_subject(stored.subject)
-            if session != MACHINE_ENTRY:
-                self._update_session(machine, session, stored)
-
     def _replace_machines(self, entries: Iterable[StoredEntry]) -> None:
-        self._machines.clear()
+        present = {split_session_subject(stored.subject)[0] for stored in entries}
+        for name in [each for each in self._machines if each not in present]:
+            del self._machines[name]
+        self._update_loaded_entries(entries)
+
+    def _replace_sessions(self, machine: str, entries: Iterable[StoredEntry]) -> None:
+        """Replace the sessions of a machine with loaded ones."""
+        present = {stored.subject for stored in entries} | self._changed_subjects
+        sessions = self._sessions.setdefault(machine, {})
+        for session in list(sessions):
+            if build_session_subject(machine, session) not in present:
+                del sessions[session]
+        self._update_loaded_entries(entries)
+
+    def _update_loaded_entries(self, entries: Iterable[StoredEntry]) -> None:
         for stored in entries:
+            if stored.subject not in self._changed_subjects:
+                self._update_entry(stored)
+
+    def _update_entry(self, stored: StoredEntry) -> None:
+        """Store or remove the entry of a machine or of a session."""
+        machine, session = split_session_subject(stored.subject)
+        if session == MACHINE_ENTRY:
             self._update_machine(stored)
+        else:
+            self._update_session(machine, session, stored)
 
     def _update_machine(self, stored: StoredEntry) -> None:
         name, _ = split_session_subject(stored.subject)
@@ -189,25 +210,27 @@ class FleetView:
         for name in [each for each in self._lease_ends_s if each not in present]:
             self._end_lease(name)
         for lease in leases:
-            self._update_lease(lease.subject, lease.data)
+            if lease.subject not in self._changed_subjects:
+                self._update_lease(lease)
 
-    def _end_lease(self, name: str) -> None:
-        """Remove the lease of a machine, which is away from now on."""
+    def _end_lease(self, name: str, end_ms: int = 0) -> None:
+        """Remove the lease of a machine. `end_ms` is the time of its end, or 0 if it is not known."""
         self._lease_data.pop(name, None)
-        if self._lease_ends_s.pop(name, None) is not None:
-            self._away_ms[name] = round(1000 * time.time())
+        if self._lease_ends_s.pop(name, None) is not None or end_ms:
+            self._away_ms[name] = end_ms or round(1000 * time.time())
 
-    def _update_lease(self, subject: str, data: bytes) -> None:
-        name = subject.rpartition(".")[2]
+    def _update_lease(self, stored: StoredEntry) -> None:
+        name = stored.subject.rpartition(".")[2]
+        data = stored.data
         if not data:
-            self._end_lease(name)
+            self._end_lease(name, stored.stored_ms)
             return
         # A lease that is read again was not renewed.
         is_known = name in self._lease_ends_s and self._lease_data.get(name) == data
         if is_known or name not in self._machines:
             return
         try:
-            parse_lease(self._key, data, subject, self._machines[name][1])
+            parse_lease(self._key, data, stored.subject, self._machines[name][1])
         except SealError:
             return
         self._away_ms.pop(name, None)
@@ -224,13 +247,6 @@ class FleetView:
             self._away_ms[name] = round(1000 * (time.time() - (now_s - end_s)))
             del self._lease_ends_s[name]
         return self._away_ms.get(name, self._machines[name][0].changed_ms)
-
-    def _handle_session(self, stored: StoredEntry) -> None:
-        _, session = split_session_subject(stored.subject)
-        if session == MACHINE_ENTRY:
-            self._update_machine(stored)
-        else:
-            self.update_sessions([stored])
 
 
 async def _get_changed_entry(client: Client, bucket: str, message: Msg) -> StoredEntry:

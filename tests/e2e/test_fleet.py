@@ -39,6 +39,7 @@ from shim.core.errors import ShimError
 from shim.core.fleet import subjects
 from shim.core.fleet.join_file import JoinFile, get_member_key_pair, get_read_key
 from shim.core.fleet.registry import (
+    LEASE_INTERVAL_S,
     LEASE_TTL_S,
     MachineEntry,
     encode_machine_entry,
@@ -59,12 +60,14 @@ from shim.fleet.buckets import (
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
 from shim.fleet.dial import open_tunnel
 from shim.fleet.folder import load_join_file, store_join_file
+from shim.fleet.listing import load_fleet
 from shim.fleet.log_stream import read_log_messages
-from shim.fleet.view import FleetView
+from shim.fleet.view import FleetMachine, FleetView
 
 pytestmark = pytest.mark.e2e
 
 SETTLE_SECONDS = 0.3  # for the server to report a violation
+CLOCK_ROUNDING_MS = 1000  # the server's times are read in seconds
 HEARTBEAT_NS = 200_000_000
 ANSWER_SECONDS = 10.0  # for the server to answer a request
 AWAY_SECONDS = 15.0  # until a machine that has died is shown as away
@@ -423,6 +426,7 @@ def test_machine_that_has_died_is_away_and_harms_no_session(home: Home) -> None:
     process = home.lab.processes.pop("build")
     process.kill()
     process.wait()
+    killed_ms = 1000 * time.time()
     started_s = time.monotonic()
     failed = run_shim(home.here, "claude", "logs", f"build:{session['sessionId']}")
     assert failed.returncode == 1
@@ -434,8 +438,37 @@ def test_machine_that_has_died_is_away_and_harms_no_session(home: Home) -> None:
     assert wait_until(is_away, AWAY_SECONDS + TURN_SECONDS, LOOK_SECONDS)
     assert time.monotonic() - started_s < AWAY_SECONDS + COMMAND_SECONDS / 4
     assert [each["state"] for each in list_agents(home.build)] == ["done"]
+    # The time is that of the end, not that of the connection.
+    away_ms = load_listed_machine(home, "build").away_ms
+    assert away_ms is not None
+    assert away_ms >= killed_ms - CLOCK_ROUNDING_MS
     home.lab.run_machine("build", home.build)
     assert wait_until(lambda: not is_away(), TURN_SECONDS, LOOK_SECONDS)
+
+
+def load_listed_machine(home: Home, name: str) -> FleetMachine:
+    """Return a machine as a command without `shim fleet run` loads it."""
+    return next(
+        machine for machine in asyncio.run(load_fleet(home.here)) if machine.entry.name == name
+    )
+
+
+def test_guest_process_shows_a_connected_machine_for_longer_than_a_lease(home: Home) -> None:
+    """A guest does not receive changes of leases."""
+    uuid = home.start_session()["sessionId"]
+    environment = home.join_as(home.lab.invite("guest", WATCH, uuid))
+    home.lab.run_machine("guest", environment)
+    deadline_s = time.monotonic() + LEASE_TTL_S + LEASE_INTERVAL_S
+    while time.monotonic() < deadline_s:
+        assert "away" not in list_agents(environment, "--all")[0]
+    process = home.lab.processes.pop("build")
+    process.kill()
+    process.wait()
+
+    def is_away() -> bool:
+        return "away" in list_agents(environment, "--all")[0]
+
+    assert wait_until(is_away, AWAY_SECONDS + TURN_SECONDS, LOOK_SECONDS)
 
 
 def test_list_is_complete_after_the_server_has_lost_its_data(home: Home) -> None:

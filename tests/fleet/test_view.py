@@ -1,0 +1,142 @@
+"""A member's view of the registry, while entries change."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shim.core.fleet.join_file import JoinFile, get_read_key
+from shim.core.fleet.jwt import MemberClaims, build_member_jwt
+from shim.core.fleet.keys import KeyKind, KeyPair
+from shim.core.fleet.registry import Lease, MachineEntry, encode_machine_entry, seal_entry
+from shim.core.fleet.roles import DRIVE, MACHINE
+from shim.core.fleet.subjects import (
+    MACHINES_BUCKET,
+    build_lease_subject,
+    build_session_subject,
+)
+from shim.fleet import view as view_module
+from shim.fleet.buckets import StoredEntry
+from shim.fleet.view import FleetView
+
+NONCE = bytes(24)
+KEY = bytes(range(32))
+ISSUER, BUILD, ALICE = (
+    KeyPair(kind, bytes([number]) * 32)
+    for number, kind in enumerate((KeyKind.ISSUER, KeyKind.USER, KeyKind.USER))
+)
+CONNECTED_MS = 1_800_000_000_000
+ENDED_MS = CONNECTED_MS + 3 * 86_400_000
+UUID = "0123abcd-0000-4000-8000-000000000001"
+NEW_UUID = "0123abcd-0000-4000-8000-000000000002"
+
+
+def create_join() -> JoinFile:
+    claims = MemberClaims("home", "alice", DRIVE, "", ALICE.public_key)
+    jwt = build_member_jwt(ISSUER, claims, 1)
+    return JoinFile("home", "tls://x", "", "alice", DRIVE, "", 0, jwt, ALICE.seed, KEY)
+
+
+READ_KEY = get_read_key(create_join())
+
+
+def build_machine_entry() -> StoredEntry:
+    claims = MemberClaims("home", "build", MACHINE, "", BUILD.public_key)
+    entry = MachineEntry("build", build_member_jwt(ISSUER, claims, 1), "1", (), CONNECTED_MS)
+    data = encode_machine_entry(READ_KEY, NONCE, entry, BUILD)
+    return StoredEntry(build_session_subject("build", "machine"), data, 1)
+
+
+def build_session_entry(session: str, state: str) -> StoredEntry:
+    subject = build_session_subject("build", session)
+    fields = {"session": session, "state": state}
+    return StoredEntry(subject, seal_entry(READ_KEY, NONCE, fields, subject, BUILD), 2)
+
+
+class Registry:
+    """The entries that the server answers with, and the changes that arrive before its answer."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *entries: StoredEntry) -> None:
+        self.entries = list(entries)
+        self.leases = list[StoredEntry]()
+        self.late_changes = list[StoredEntry]()
+        self.view = FleetView(create_join())
+        self._handlers: dict[str, Any] = {}
+        monkeypatch.setattr(view_module, "read_entries", self._read_entries)
+
+    async def _read_entries(self, client: object, bucket: str, pattern: str) -> list[StoredEntry]:
+        if bucket == MACHINES_BUCKET:
+            return self.leases
+        if not pattern.endswith(".machine"):
+            snapshot = list(self.entries)
+            for stored in self.late_changes:
+                await self.receive(stored)
+            return snapshot
+        return [stored for stored in self.entries if stored.subject.endswith(".machine")]
+
+    async def subscribe(self, subject: str, cb: Any) -> None:
+        self._handlers[subject] = cb
+
+    async def receive(self, stored: StoredEntry) -> None:
+        """Hand a change to the view, as the client library does."""
+        message = SimpleNamespace(subject=stored.subject, data=stored.data, headers=None)
+        await self._handlers[build_session_subject("*", "*")](message)
+
+    async def load(self) -> dict[str, str]:
+        """Load the view again. Return the state of each session."""
+        connection: Any = SimpleNamespace(client=self)
+        if not self._handlers:
+            await self.view.watch(connection)
+        await self.view.load(connection)
+        machine = self.view.find_machine("build")
+        assert machine is not None
+        return {fields["session"]: fields["state"] for fields in machine[0].sessions}
+
+
+def test_change_that_arrives_while_entries_are_loaded_is_not_lost(monkeypatch):
+    old = build_session_entry(UUID, "blocked")
+    registry = Registry(monkeypatch, build_machine_entry(), old)
+    assert asyncio.run(registry.load()) == {UUID: "blocked"}
+    registry.late_changes = [
+        build_session_entry(UUID, "done"),
+        build_session_entry(NEW_UUID, "working"),
+    ]
+    assert asyncio.run(registry.load()) == {UUID: "done", NEW_UUID: "working"}
+    registry.late_changes = []
+    assert asyncio.run(registry.load()) == {UUID: "blocked"}
+
+
+def test_machine_is_away_since_the_end_of_its_lease(monkeypatch):
+    registry = Registry(monkeypatch, build_machine_entry())
+    registry.leases = [StoredEntry(build_lease_subject("build"), b"", 3, ENDED_MS)]
+    asyncio.run(registry.load())
+    assert registry.view.find_machine("build")[0].away_ms == ENDED_MS
+
+
+def test_machine_without_a_stored_lease_is_away_since_its_last_entry(monkeypatch):
+    registry = Registry(monkeypatch, build_machine_entry())
+    asyncio.run(registry.load())
+    assert registry.view.find_machine("build")[0].away_ms == CONNECTED_MS
+
+
+def test_lease_that_is_removed_ends(monkeypatch):
+    registry = Registry(monkeypatch, build_machine_entry())
+    subject = build_lease_subject("build")
+    lease = seal_entry(READ_KEY, NONCE, Lease("g", "host")._asdict(), subject, BUILD)
+    registry.leases = [StoredEntry(subject, lease, 3)]
+    asyncio.run(registry.load())
+    assert registry.view.find_machine("build")[0].away_ms is None
+    registry.leases = []
+    asyncio.run(registry.load())
+    assert registry.view.find_machine("build")[0].away_ms is not None
+
+
+def test_damaged_entry_does_not_hide_a_machine(monkeypatch):
+    machine = build_machine_entry()
+    registry = Registry(monkeypatch, machine, build_session_entry(UUID, "done"))
+    asyncio.run(registry.load())
+    registry.entries[0] = machine._replace(data=b"x" * 200)
+    assert asyncio.run(registry.load()) == {UUID: "done"}
