@@ -64,6 +64,7 @@ class ClaudeAdapter(Adapter):
         can_limit_turns=True,
         can_stream=True,
         can_resume=True,
+        accepts_effort=True,
         accepts_json_schema=True,
         accepts_mcp_servers=True,
     )

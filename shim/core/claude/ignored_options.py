@@ -43,10 +43,17 @@ SKILL_TOOL = "Skill"
 STDIO_PROMPTS = "stdio"  # the frontend is asked for permissions by control requests
 MAX_UNKNOWN_FLAGS = 20  # a mistyped command line has a few; all are named on stderr
 FLAGS_SOURCE = "the command line"
+CONTROL_SOURCE = "a control request"
 # The request of `set_max_thinking_tokens()` and `setMaxThinkingTokens()`.
 IGNORED_THINKING_REQUEST = UnsupportedRule(
-    "set_max_thinking_tokens", "a control request", NO_THINKING_BUDGET
+    "set_max_thinking_tokens", CONTROL_SOURCE, NO_THINKING_BUDGET
 )
+
+
+def create_ignored_effort(vendor_name: str) -> UnsupportedRule:
+    """Return the entry for an effort level in a request of `applyFlagSettings()`."""
+    reason = f"{vendor_name} has no effort setting"
+    return UnsupportedRule("effortLevel", CONTROL_SOURCE, reason)
 
 
 def list_ignored_flags(flags: Iterable[tuple[str, Any]]) -> tuple[UnsupportedRule, ...]:

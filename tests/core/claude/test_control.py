@@ -1000,6 +1000,21 @@ def test_effort_setting_changes_the_session_effort(settings, wishes, applied):
     assert body(session, "get_settings")["response"]["applied"]["effort"] == applied
 
 
+def test_effort_without_effect_is_accepted_and_reported_once():
+    session = control(accepts_effort=False)
+    for level in (None, "nonsense"):
+        ask(session, "apply_flag_settings", settings={"effortLevel": level})
+    assert not (session.warnings or session.session_state.ignored_options)
+    for level in ("high", "low"):
+        response = body(session, "apply_flag_settings", settings={"effortLevel": level})
+        assert response["subtype"] == "success"
+    assert session.warnings == ["effortLevel has no effect: pi has no effort setting\n"]
+    assert [option.what for option in session.session_state.ignored_options] == ["effortLevel"]
+    accepting = control(accepts_effort=True)
+    ask(accepting, "apply_flag_settings", settings={"effortLevel": "high"})
+    assert not accepting.warnings
+
+
 @pytest.mark.parametrize("takes", [True, False])
 def test_models_list_effort_levels_only_if_the_vendor_accepts_effort(takes):
     """C3"""

@@ -399,6 +399,7 @@ const methods = {
   },
   close: async ({ run }) => run.close(),
 };
+const METHOD_ALIASES = { setModel: ["model_asked"], applyFlagSettings: ["effortLevel"] };
 const MODEL_SEES = { setModel: ["haiku"], applyFlagSettings: ['effort": "low'] };
 
 function userMessage(content) {
@@ -439,7 +440,7 @@ async function callMethods() {
     stderr = "";
     named = [];
     const facts = await Promise.race([callMethod(call, { run, say, folder }), timeOut()]);
-    report({ name: `${name}()`, facts, sees: MODEL_SEES[name.split(" ")[0]], aliases: name === "setModel" ? ["model_asked"] : [], named, stderr });
+    report({ name: `${name}()`, facts, sees: MODEL_SEES[name.split(" ")[0]], aliases: METHOD_ALIASES[name] ?? [], named, stderr });
   }
   run.close();
   await Promise.race([reading, timeOut()]);

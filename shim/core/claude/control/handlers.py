@@ -283,7 +283,19 @@ def _apply_settings(frontend: FrontendConversationState, request: ControlRequest
         level = parse_effort_level(settings["effortLevel"])
         if level is not None or settings["effortLevel"] is None:
             frontend.session_state.effort = level
+        if level is not None:
+            _report_ignored_effort(frontend)
     return None
+
+
+def _report_ignored_effort(frontend: FrontendConversationState) -> None:
+    """Warn that an effort level has no effect, if the vendor does not accept one."""
+    vendor = frontend.session_state.vendor
+    if vendor.accepts_effort:
+        return
+    from shim.core.claude.ignored_options import create_ignored_effort
+
+    _report_ignored_options(frontend, (create_ignored_effort(vendor.display_name),))
 
 
 def _reload_settings(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
