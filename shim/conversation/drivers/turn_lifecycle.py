@@ -464,7 +464,7 @@ def _list_unsupported_hooks(
         accepts_steering=child_input is not None and child_input.accepts_steering,
         asks_permissions=state.vendor.asks_permissions,
         changes_input=child_input is not None and child_input.changes_call_input,
-        passes_reasons=child_input is not None and child_input.passes_denial_reasons,
+        passes_reasons=child_input is not None,
         denies_calls=state.asks_permissions,
         runs_agents=not state.vendor.agents_error,
     )

@@ -209,13 +209,11 @@ class ChildInput(Protocol):
 
     The driver ends the child when the child can no longer accept prompts. If `accepts_steering` is
     set, the child accepts messages during a turn. If `changes_call_input` is set, a permission
-    answer can change the arguments of a tool call. If `passes_denial_reasons` is set, the model
-    learns why a call was denied.
+    answer can change the arguments of a tool call.
     """
 
     accepts_steering: bool = False
     changes_call_input: bool = True
-    passes_denial_reasons: bool = True
 
     @property
     def can_accept_prompts(self) -> bool:

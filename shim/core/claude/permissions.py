@@ -20,6 +20,8 @@ TOO_MANY_PROMPTS_TEXT = (
     "Too many permission prompts are open already; this call was denied without asking."
 )
 DENIED_TEXT = "The call was denied."  # used if the person gives no reason
+# Messages of denials that contain no reason. The second one is claude-agent-acp's for every rejection.
+PLAIN_DENIAL_TEXTS = frozenset((DENIED_TEXT, "User refused permission to run tool"))
 NOT_GRANTED_TEXT = (
     "{tool} needs permission, which was not granted in advance and cannot be requested here."
 )
@@ -64,6 +66,8 @@ class PermissionDecision(NamedTuple):
     `updated_input` replaces the call's arguments and uses Claude's names. None leaves the arguments
     unchanged. `message` is the reason for a denial. If `ends_turn` is set, the decision also ends
     the turn. If `frontend_knows` is set, the frontend made the decision itself and needs no notice.
+    If `is_message_for_model` is set, the message is a reason that a person or a hook of the frontend
+    gave, and the model must receive it.
     """
 
     allow: bool
@@ -71,6 +75,7 @@ class PermissionDecision(NamedTuple):
     message: str = ""
     ends_turn: bool = False
     frontend_knows: bool = True
+    is_message_for_model: bool = False
 
 
 def build_permission_prompt(
@@ -209,7 +214,12 @@ def parse_permission_decision(response: Mapping[str, Any]) -> PermissionDecision
             )
         return PermissionDecision(True, updated_input=updated_input or None)
     message = answer.get("message")
-    denial = DENIED_TEXT
+    ends_turn = answer.get("interrupt") is True
     if isinstance(message, str) and message:
-        denial = message
-    return PermissionDecision(False, message=denial, ends_turn=answer.get("interrupt") is True)
+        return PermissionDecision(
+            False,
+            message=message,
+            ends_turn=ends_turn,
+            is_message_for_model=message not in PLAIN_DENIAL_TEXTS,
+        )
+    return PermissionDecision(False, message=DENIED_TEXT, ends_turn=ends_turn)

@@ -54,10 +54,9 @@ def _parse_approval(frame: Mapping[str, Any]) -> PermissionDecision:
     reason = frame.get("reason")
     if not reason:
         reason = frame.get("message")
-    message = DENIED_TEXT
     if isinstance(reason, str):
-        message = reason
-    return PermissionDecision(False, message=message)
+        return PermissionDecision(False, message=reason, is_message_for_model=bool(reason))
+    return PermissionDecision(False, message=DENIED_TEXT)
 
 
 class YumeControlSession(ControlSession):

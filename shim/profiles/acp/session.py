@@ -78,8 +78,6 @@ class AcpSession(RpcSession):
     """The session of one agent that the shim drives with the Agent Client Protocol."""
 
     changes_call_input = False
-    # The protocol's answer to a permission request has no place for a reason.
-    passes_denial_reasons = False
 
     opening_labels = (STEP_INITIALIZE, STEP_SESSION, STEP_SETTING)
 
@@ -128,6 +126,7 @@ class AcpSession(RpcSession):
         self.denied_calls: list[str] = []  # denied calls, whose end the agent may never report
         # The reasons why calls were denied. ACP does not pass a reason to the agent's model.
         self.denial_reasons: list[str] = []
+        self.must_send_reasons = False  # a person or a hook wrote one of the reasons
         # The permission requests that the agent has cancelled.
         self.withdrawn_requests: list[str] = []
         self._mode = ""
@@ -172,7 +171,7 @@ class AcpSession(RpcSession):
     def _encode_ready_prompt(self, message: UserMessage) -> bytes:
         self._allowed_calls.clear()
         self.denied_calls.clear()
-        self.denial_reasons.clear()
+        self._clear_denial_reasons()
         self.prompt_progress.record_sent_prompt(self.last_request_number + 1)
         if message.is_compaction:
             text = f"{self._compaction_command} {message.text}".rstrip()
@@ -191,7 +190,7 @@ class AcpSession(RpcSession):
         """
         self._waiting_message = None
         self._allowed_calls.clear()
-        self.denial_reasons.clear()
+        self._clear_denial_reasons()
         if not self.session_id:
             return b""
         return self.encode_notification("session/cancel", sessionId=self.session_id)
@@ -410,6 +409,10 @@ class AcpSession(RpcSession):
         """Discard the stored permissions for all calls at the end of the turn."""
         self._allowed_calls.clear()
 
+    def _clear_denial_reasons(self) -> None:
+        self.denial_reasons.clear()
+        self.must_send_reasons = False
+
     def encode_denial_reasons_prompt(self) -> bytes:
         """Return a prompt that tells the agent's model why calls were denied. The model continues
         with this prompt.
@@ -442,6 +445,7 @@ class AcpSession(RpcSession):
             self.denied_calls.append(call_id)
             if decision.message and not decision.ends_turn:
                 self.denial_reasons.append(decision.message)
+                self.must_send_reasons |= decision.is_message_for_model
         option_kinds = ("allow_once",) if decision.allow else ("reject_once", "reject_always")
         option = next(
             (

@@ -64,6 +64,9 @@ REFUSED_PATH_TEXT = (
     "folder with --add-dir (add_dirs or additionalDirectories in the SDKs)."
 )
 MAX_FAILURE_CHARS = 20_000  # the longest text about a failed turn
+# The number of times that a turn continues with the reasons of denials. A model that repeats a denied
+# call would never let the turn end.
+MAX_DENIAL_PROMPTS = 50
 # Updates that are part of the model's answer. They show that the turn continues.
 ANSWER_UPDATES = (
     "agent_message_chunk",
@@ -109,6 +112,7 @@ class AcpTranslator(RpcTranslator):
         self._server_names: list[str] | None = None
         self._failure_text = ""  # the failure reason if the turn ends now
         self._retry_count = 0
+        self._denial_prompt_count = 0
         self._update_handlers: dict[object, Callable[[Event], None]] = {
             "agent_message_chunk": lambda update: self._translate_chunk(update, self.turn.add_text),
             "agent_thought_chunk": lambda update: self._translate_chunk(
@@ -155,6 +159,7 @@ class AcpTranslator(RpcTranslator):
         self._server_names = None
         self._failure_text = ""
         self._retry_count = 0
+        self._denial_prompt_count = 0
         self.session.prompt_progress.reset()
         self._pending_end = None
         self._usage.cost_usd = 0.0
@@ -653,6 +658,15 @@ class AcpTranslator(RpcTranslator):
             {"name": name, "status": "failed"} for name in self.session.unreachable_servers
         ] or None
 
+    def _needs_denial_reasons(self, stop_reason: object) -> bool:
+        """Return whether the turn must continue so that the model learns why calls were denied."""
+        session = self.session
+        if not session.denial_reasons or self._denial_prompt_count >= MAX_DENIAL_PROMPTS:
+            return False
+        if self.ends_at_denial:
+            return True
+        return session.must_send_reasons and stop_reason == "end_turn"
+
     def _end_turn(self, result: Mapping[str, Any]) -> None:
         self.session.discard_allowed_calls()
         turn = self.turn
@@ -668,11 +682,8 @@ class AcpTranslator(RpcTranslator):
         if self._failure_text:
             self._write_failure_text()
         turn.end_message(usage, STOP_REASON_BY_ACP_REASON.get(str(reason)), self._usage.cost_usd)
-        if (
-            self.ends_at_denial
-            and self.session.denial_reasons
-            and self.turn.machine.state is not CLOSED
-        ):
+        if self._needs_denial_reasons(reason) and self.turn.machine.state is not CLOSED:
+            self._denial_prompt_count += 1
             self._usage.cost_usd = 0.0
             self.outbox.append(self.session.encode_denial_reasons_prompt())
             return

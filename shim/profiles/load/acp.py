@@ -75,8 +75,9 @@ ACP_KEYS = {
     ),
     "denied": ConfigKey(
         ConfigNode.read_choice_defaulting_to_first,
-        "what the agent does after a denied call. `goes on`: it continues. `ends`: it "
-        "ends the turn, and receives the reason in a second prompt",
+        "what the agent does after a denied call. `goes on`: it continues, and receives the message of "
+        "a person or of a frontend's hook in a second prompt. `ends`: it ends the turn, and receives "
+        "every reason in a second prompt",
         ("goes on", "ends"),
     ),
     "trailer": ConfigKey(

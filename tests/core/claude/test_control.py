@@ -663,7 +663,9 @@ def test_prompts_are_answered_once_and_in_any_order():
         line for line in map(json.loads, session.take_output().splitlines()) if "request" in line
     )
     assert give(session, second_line["request_id"], behavior="deny", message="no") == [
-        PermissionAnswered(second, PermissionDecision(False, message="no"))
+        PermissionAnswered(
+            second, PermissionDecision(False, message="no", is_message_for_model=True)
+        )
     ]
     assert states(session) == [] and session.has_pending_permission_requests
     assert give(session, first_line["request_id"], behavior="allow") == [
@@ -791,10 +793,17 @@ def test_permission_request_has_claude_format():
             {"behavior": "allow", "updatedInput": {"command": "pwd"}},
             PermissionDecision(True, updated_input={"command": "pwd"}),
         ),
-        ({"behavior": "deny", "message": "no"}, PermissionDecision(False, message="no")),
+        (
+            {"behavior": "deny", "message": "no"},
+            PermissionDecision(False, message="no", is_message_for_model=True),
+        ),
         (
             {"behavior": "deny", "message": "no", "interrupt": True},
-            PermissionDecision(False, message="no", ends_turn=True),
+            PermissionDecision(False, message="no", ends_turn=True, is_message_for_model=True),
+        ),
+        (
+            {"behavior": "deny", "message": "User refused permission to run tool"},
+            PermissionDecision(False, message="User refused permission to run tool"),
         ),
         ({"behavior": "maybe"}, PermissionDecision(False, message="The call was denied.")),
         ({"behavior": "allow", "updatedInput": "ls"}, None),

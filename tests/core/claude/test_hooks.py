@@ -163,7 +163,7 @@ def test_single_hook_denial_overrides_a_later_allow():
     session.ask_permission(ASKED)
     assert give(session, "uuid-1", DENY) == []
     ((_, decision),) = give(session, "uuid-2", ALLOW)
-    assert decision == PermissionDecision(False, message="not today")
+    assert decision == PermissionDecision(False, message="not today", is_message_for_model=True)
 
 
 def test_early_hook_decision_applies_to_a_later_permission_request():
@@ -260,7 +260,9 @@ def test_hook_denial_waits_for_the_request_if_the_vendor_asks_in_bypass_mode():
     session.send_hook_callbacks(CALL)
     take_lines(session)
     assert give(session, "uuid-1", DENY) == []
-    assert session.ask_permission(ASKED) == PermissionDecision(False, message="not today")
+    assert session.ask_permission(ASKED) == PermissionDecision(
+        False, message="not today", is_message_for_model=True
+    )
 
 
 def test_skipping_an_unanswered_hook_sends_the_permission_request():
@@ -316,7 +318,9 @@ def test_late_answer_of_a_permission_hook_has_no_effect():
 
 
 def test_permission_hook_decides_if_the_frontend_shows_no_prompts():
-    denial = PermissionDecision(False, message="no", frontend_knows=False)
+    denial = PermissionDecision(
+        False, message="no", frontend_knows=False, is_message_for_model=True
+    )
     for answer, decision in (
         (
             build_permission_answer(behavior="allow", updatedInput={"command": "true"}),
@@ -424,7 +428,7 @@ def test_hook_ask_decision_overrides_an_allow_rule():
     alone = apply_rules(control(None, answers_prompts=False), allow=["Bash"])
     assert decide_after_hooks(alone, HookDecision(reason="sure?", requires_prompt=True)) == (
         True,
-        PermissionDecision(False, message="sure?", frontend_knows=False),
+        PermissionDecision(False, message="sure?", frontend_knows=False, is_message_for_model=True),
     )
 
 
@@ -486,7 +490,7 @@ def test_callback_does_not_release_a_call_while_hook_commands_run(callback_answe
     assert give(session, "uuid-1", callback_answer) == []
     assert session.apply_hook_decision(ASKED, HookDecision(False, "blocked")) == (
         True,
-        PermissionDecision(False, message="blocked"),
+        PermissionDecision(False, message="blocked", is_message_for_model=True),
     )
 
 
@@ -496,7 +500,9 @@ def test_hook_commands_do_not_release_a_call_while_a_callback_is_open():
     session.ask_permission(ASKED, has_hook_commands=True)
     assert session.apply_hook_decision(ASKED, HookDecision(True)) == (True, None)
     assert give(session, "uuid-1", DENY) == [
-        PermissionAnswered(ASKED, PermissionDecision(False, message="not today"))
+        PermissionAnswered(
+            ASKED, PermissionDecision(False, message="not today", is_message_for_model=True)
+        )
     ]
 
 
@@ -559,7 +565,9 @@ def test_hook_denial_after_the_prompt_overrides_the_answer_of_a_person():
     (callback,) = take_lines(session)
     assert give(session, callback["request_id"], DENY) == []
     ((_, decision),) = give(session, question["request_id"], {"behavior": "allow"})
-    assert decision == PermissionDecision(False, message="not today", frontend_knows=False)
+    assert decision == PermissionDecision(
+        False, message="not today", frontend_knows=False, is_message_for_model=True
+    )
 
 
 LARGE = CALL._replace(tool_input={"command": "x" * 60_000})

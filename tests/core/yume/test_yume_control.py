@@ -208,7 +208,10 @@ def test_tool_call_is_written_before_its_permission_request():
         ({"approved": "yes"}, PermissionDecision(False, message=DENIED_TEXT)),
         ({"approved": 1}, PermissionDecision(False, message=DENIED_TEXT)),
         ({}, PermissionDecision(False, message=DENIED_TEXT)),
-        ({"approved": False, "reason": "not here"}, PermissionDecision(False, message="not here")),
+        (
+            {"approved": False, "reason": "not here"},
+            PermissionDecision(False, message="not here", is_message_for_model=True),
+        ),
     ],
 )
 def test_r14_only_true_approves_a_call(frame, decision):
@@ -344,7 +347,7 @@ def test_call_whose_input_a_hook_changed_is_denied_with_the_reason_of_the_hook()
     hook_decision = HookDecision(True, "safer", {"command": "touch b"})
     assert control.apply_hook_decision(ASKED, hook_decision) == (
         True,
-        PermissionDecision(False, message="safer", frontend_knows=False),
+        PermissionDecision(False, message="safer", frontend_knows=False, is_message_for_model=True),
     )
 
 

@@ -24,6 +24,7 @@ from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand
 from shim.core.claude.messages import ALL_KINDS, UserMessage, parse_user_message
 from shim.core.claude.permissions import PermissionDecision
 from shim.profiles.acp.blocks import build_prompt_blocks
+from shim.profiles.acp.translator import MAX_DENIAL_PROMPTS
 
 
 def start_conversation(vendor="opencode"):
@@ -483,6 +484,56 @@ def in_kimis_words(name, command, state="in_progress", call_id="t/c1"):
 
 def kimis_question(request_id=7):
     return build_permission_request(request_id, "t/c1", title="Shell: ls", kind=None, rawInput=None)
+
+
+def deny_call(talk, number, message, **decision_fields):
+    """Let the agent ask for a call, and deny it."""
+    call_id = f"call{number}"
+    talk.feed_messages(
+        build_update("tool_call", toolCallId=call_id, title="bash", kind="execute"),
+        build_permission_request(100 + number, call_id),
+    )
+    talk.sent_bytes += talk.child_input.encode_permission_response(
+        talk.pending_permissions.pop(),
+        PermissionDecision(False, message=message, **decision_fields),
+    )
+
+
+def test_message_of_a_person_is_sent_to_an_agent_that_continues_after_a_denial():
+    talk = start_conversation("opencode")
+    deny_call(talk, 1, "rather not", is_message_for_model=True)
+    talk.feed_messages(build_text_update("Canceled."), DONE)
+    prompt = talk.get_last_message()
+    assert prompt["method"] == "session/prompt"
+    assert "A tool call was not allowed: rather not\n" in prompt["params"]["prompt"][0]["text"]
+    talk.feed_messages(
+        build_text_update("Then not."), {"id": prompt["id"], "result": {"stopReason": "end_turn"}}
+    ).close_stream()
+    (turn,) = check_turns(talk.lines, partial=False)
+    assert turn[-2]["result"] == "Then not."
+
+
+@pytest.mark.parametrize("decision_fields", [{}, {"is_message_for_model": True, "ends_turn": True}])
+def test_reason_of_a_rule_or_of_an_interrupt_is_not_sent(decision_fields):
+    talk = start_conversation("opencode")
+    deny_call(talk, 1, "the rule Bash", **decision_fields)
+    talk.feed_messages(DONE)
+    assert "method" not in talk.get_last_message()
+
+
+def test_number_of_prompts_with_denial_reasons_is_limited():
+    talk = start_conversation("opencode")
+    response = DONE
+    for number in range(MAX_DENIAL_PROMPTS):
+        deny_call(talk, number, "no", is_message_for_model=True)
+        prompt = talk.feed_messages(response).get_last_message()
+        assert prompt["method"] == "session/prompt"
+        response = {"id": prompt["id"], "result": {"stopReason": "end_turn"}}
+    deny_call(talk, MAX_DENIAL_PROMPTS, "no", is_message_for_model=True)
+    talk.feed_messages(response)
+    assert "method" not in talk.get_last_message()
+    talk.close_stream()
+    assert len(check_turns(talk.lines, partial=False)) == 1
 
 
 def test_denial_reason_is_sent_as_a_second_prompt():

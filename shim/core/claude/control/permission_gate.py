@@ -86,7 +86,9 @@ class PermissionGate:
         if has_open_hooks:
             return WaitForHooks()
         if hook_decision.allow is False:  # the frontend's own hook
-            return PermissionDecision(False, message=hook_decision.reason)
+            return PermissionDecision(
+                False, message=hook_decision.reason, is_message_for_model=True
+            )
         tool_input = get_tool_input_after_hooks(request, hook_decision)
         policy_decision = self._session_state.evaluate_tool_call(
             request.tool, tool_input, hook_decision
@@ -115,7 +117,7 @@ class PermissionGate:
             return FrontendDecisionRequired(tool_input)
         denial = _deny(NOT_GRANTED_TEXT.format(tool=request.tool))
         if hook_decision.requires_prompt or (hook_decision.reason and not can_show_input):
-            denial = _deny(hook_decision.reason)
+            denial = _deny_by_hook(hook_decision)
         if self._session_state.mode == "dontAsk" or is_question:
             return denial
         return FrontendDecisionRequired(tool_input, denial)
@@ -133,7 +135,7 @@ class PermissionGate:
         if not answer.allow:
             return answer
         if hook_decision.allow is False:
-            return _deny(hook_decision.reason)
+            return _deny_by_hook(hook_decision)
         tool_input = get_tool_input_after_hooks(request, hook_decision)
         if answer.updated_input is not None:
             tool_input = answer.updated_input
@@ -166,6 +168,10 @@ def _deny(reason: str) -> PermissionDecision:
     the denial.
     """
     return PermissionDecision(False, message=reason, frontend_knows=False)
+
+
+def _deny_by_hook(hook_decision: HookDecision) -> PermissionDecision:
+    return _deny(hook_decision.reason)._replace(is_message_for_model=True)
 
 
 def _deny_by_rule(request: PermissionRequest, reason: str) -> PermissionDecision:
