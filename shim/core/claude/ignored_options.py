@@ -35,10 +35,11 @@ IGNORED_INITIALIZE_FIELDS = {
     "planModeInstructions": IGNORED_FLAGS["--plan-mode-instructions"],
     "plugins": NO_PLUGINS,
     "promptSuggestions": "vendors do not suggest prompts",
-    "skills": "all skills stay available",
+    "skills": "the model still sees all skills that the vendor loads",
     "toolAliases": "vendors name their tools themselves",
 }
 INITIALIZE_SOURCE = "initialize"
+SKILLS_FIELD = "skills"  # the list of the skills that the model sees
 SKILL_TOOL = "Skill"
 STDIO_PROMPTS = "stdio"  # the frontend is asked for permissions by control requests
 MAX_UNKNOWN_FLAGS = 20  # a mistyped command line has a few; all are named on stderr
@@ -91,12 +92,13 @@ def list_unknown_flags(arguments: Iterable[str]) -> tuple[UnsupportedRule, ...]:
 
 def list_ignored_initialize_fields(request: Mapping[str, Any]) -> tuple[UnsupportedRule, ...]:
     """Return the members of an `initialize` request that have no effect. Empty members are left
-    out, because they change nothing in the real claude either.
+    out, because they change nothing in the real claude either. Only an empty list of skills does:
+    it hides all of them.
     """
     return tuple(
         UnsupportedRule(name, INITIALIZE_SOURCE, reason)
         for name, reason in IGNORED_INITIALIZE_FIELDS.items()
-        if request.get(name)
+        if request.get(name) or (name == SKILLS_FIELD and request.get(name) == [])
     )
 
 

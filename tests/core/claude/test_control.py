@@ -555,6 +555,14 @@ def test_empty_members_of_initialize_are_not_reported():
     assert (session.warnings, session.session_state.ignored_options) == ([], ())
 
 
+def test_empty_list_of_skills_is_reported():
+    """The real claude shows its model no skills then, and vendors show theirs."""
+    session = control()
+    body(session, "initialize", skills=[])
+    assert [option.what for option in session.session_state.ignored_options] == ["skills"]
+    assert session.warnings[0].startswith("skills has no effect: ")
+
+
 def test_thinking_budget_is_accepted_and_reported_once():
     session = control()
     response = body(session, "set_max_thinking_tokens", max_thinking_tokens=None)
