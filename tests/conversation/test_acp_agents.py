@@ -392,3 +392,21 @@ def test_session_that_the_agent_would_lose_is_sent_as_text(box):
     (prompt,) = prompts(box)
     assert "Message of the user: one" in prompt and prompt.endswith("\n\none")
     assert '"session/load"' not in box.read_record()["stdin"]
+
+
+def test_session_that_the_agent_would_lose_is_sent_as_text_after_a_restart(box):
+    """gemini receives its MCP servers only when it starts, and loses a session that it loads."""
+    steps = (*PROMPTED, out(says("Hello."), ENDED), ["record", str(box.recording)], ["hear", "x"])
+    servers = {"srv": {"type": "stdio", "command": "true"}}
+    with box.start_conversation(box.create_fake(*steps), *ASKING, vendor="gemini") as running:
+        for message in ("one", "two"):
+            running.send_lines(user(message))
+            running.read_until(b'"type":"result"')
+            running.send_lines(control("c", subtype="mcp_set_servers", servers=servers))
+            running.read_until(b'"type":"control_response"')
+        done = running.end_input()
+    (prompt,) = prompts(box)
+    assert "Message of the user: one" in prompt and prompt.endswith("\n\ntwo")
+    assert "Message of the user: two" not in prompt
+    assert '"session/load"' not in box.read_record()["stdin"]
+    assert "gemini can lose a session that a new process resumes" in done.stderr

@@ -33,6 +33,7 @@ SERVERS = [
     pytest.param(Cli(QWEN), id="qwen"),
     pytest.param(Cli(CODEX), marks=full, id="codex"),
     pytest.param(Cli(OPENCODE), marks=full, id="opencode"),
+    pytest.param(Cli(GEMINI), marks=full, id="gemini"),
 ]
 
 
@@ -92,9 +93,10 @@ def test_servers_can_be_added_disabled_and_removed(
     run_turn(process, "[[text]] one")
     added = request_body(process, "mcp_set_servers", servers={"extra": SERVER})
     assert added == {"added": ["extra"], "removed": [], "errors": {}}
-    run_turn(process, "[[text]] two")
+    assert not run_turn(process, "[[text]] two")["is_error"]
+    assert "[[text]] one" in str(service.requests[-1].body)  # the new process knows the history
     assert cli.bare or offers_server_tool(service)
-    if cli.vendor is not OPENCODE:  # opencode does not report the status of a server
+    if cli.vendor not in (OPENCODE, GEMINI):  # these do not report the status of a server
         assert list_statuses(process) == {"extra": "connected"}
     request_body(process, "mcp_toggle", serverName="extra", enabled=False)
     assert list_statuses(process) == {"extra": "disabled"}

@@ -201,6 +201,14 @@ class VendorSessionResumeState:
         self.has_history = self.has_rebuilt_history = False
         self.rewind_target = ""
 
+    def start_rebuilt_session(self) -> None:
+        """Let the next child start a new session of the vendor, which receives the earlier messages
+        as text.
+        """
+        self.vendor_session_id = self.assigned_id = None
+        self.has_system_prompt = self.has_history = self.has_answered = False
+        self.has_rebuilt_history = True
+
     def assign_session_id(
         self, invocation: Invocation, adapter: Adapter, new_session_id: str
     ) -> Invocation:

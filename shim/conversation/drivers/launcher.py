@@ -368,6 +368,28 @@ class ChildLauncher:
         resume_state.has_history = True
         return f"{point.history}\n\n{prompt}"
 
+    def rebuild_lost_session(self) -> bool:
+        """Let the next child start a new session with the history of the transcript, if the vendor
+        would lose the session that an earlier child of this conversation has used. Return whether
+        the session is rebuilt. Without a transcript, the vendor resumes the session itself.
+        """
+        resume_state = self.resume_state
+        if not self.adapter.session_traits.loses_sessions or self.adapter.cli.replayed_vendor:
+            return False
+        path = self.session_state.options.find_transcript()
+        if not (path and resume_state.has_started and resume_state.vendor_session_id):
+            return False
+        from shim.core.claude.resume_point import find_end_of_earlier_turns
+        from shim.io.transcript import read_transcript_end
+
+        point = find_end_of_earlier_turns(read_transcript_end(path))
+        if point is None:
+            return False
+        reason = f"{self.adapter.name} can lose a session that a new process resumes"
+        self.context = self.context._replace(resume_point=point._replace(reason=reason))
+        resume_state.start_rebuilt_session()
+        return True
+
     def start_child(self, prompt: str, *, persistent: bool = False) -> ChildSpawnResult:
         """Start a child process. Raise VendorError or FrontendError if that fails."""
         try:

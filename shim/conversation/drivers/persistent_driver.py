@@ -245,7 +245,7 @@ class PersistentDriver(ChildDriver):
             if await self._finish_if_interrupted(stream):
                 return
             try:
-                child, _ = await self._start_child(message, stream)
+                child, prompt = await self._restart_child(message, stream, prompt)
             except ShimError as error:
                 await self._fail_turn(stream, error)
                 return
@@ -268,7 +268,7 @@ class PersistentDriver(ChildDriver):
         # The output stream was cut off.
         try:
             self.launcher.turn_lifecycle.prepare_retry(stream)
-            child, _ = await self._start_child(message, stream)
+            child, prompt = await self._restart_child(message, stream, prompt)
         except ShimError as error:
             await self._fail_turn(stream, error)
             return
@@ -385,6 +385,7 @@ class PersistentDriver(ChildDriver):
         spawned = self._first_child
         self._first_child = None
         if not spawned:
+            self.launcher.rebuild_lost_session()
             spawned = self.launcher.start_child(message.text, persistent=True)
         self._child_has_output = self._needs_restart = False
         self._deadlines.reset()
@@ -401,6 +402,18 @@ class PersistentDriver(ChildDriver):
             child, self._child_input.encode_handshake(self.launcher.last_request)
         )
         return child, stream
+
+    async def _restart_child(
+        self, message: UserMessage, stream: ChildStream, prompt: UserMessage
+    ) -> tuple[Child, UserMessage]:
+        """Start another child in the middle of a turn. Return the child and the prompt to send: a
+        session that is rebuilt needs its history again.
+        """
+        if self.launcher.rebuild_lost_session():
+            stream.turn.conversation.vendor_session_id = None
+            prompt = self._encode_prompt(message)
+        child, _ = await self._start_child(message, stream)
+        return child, prompt
 
     async def _service_child(self, child: Child, scope: anyio.CancelScope) -> None:
         """Read the child's stderr and send heartbeats, until `scope` is cancelled."""

@@ -134,6 +134,21 @@ def find_end_of_history(data: bytes, *, needs_answer: bool = False) -> ResumePoi
     return _build_resume_point(branch)
 
 
+def find_end_of_earlier_turns(data: bytes) -> ResumePoint | None:
+    """Return the resume point before the last prompt of a transcript that the shim wrote. Return
+    None if no message precedes the prompt, or if another program wrote entries in the transcript.
+    """
+    branch = list_branch_entries(data)
+    is_prompt = [entry.is_prompt for entry in branch]
+    if True not in is_prompt:
+        return None
+    earlier_entries = branch[: len(branch) - 1 - is_prompt[::-1].index(True)]
+    has_messages = any(entry.is_message for entry in earlier_entries)
+    if not has_messages or not all(entry.line.get("shim") is True for entry in branch):
+        return None
+    return _build_resume_point(earlier_entries)
+
+
 def _build_resume_point(entries: Sequence[TranscriptEntry]) -> ResumePoint:
     history, omitted_count = format_history(entries)
     uuids = frozenset(entry.uuid for entry in entries)

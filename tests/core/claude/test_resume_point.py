@@ -9,6 +9,7 @@ import pytest
 
 from shim.core.claude import resume_point as module
 from shim.core.claude.resume_point import (
+    find_end_of_earlier_turns,
     find_end_of_history,
     find_resume_point,
     list_branch_entries,
@@ -214,3 +215,18 @@ def test_history_without_an_answer_is_not_needed():
     shim.append({**prompt(3, "two"), "shim": True})
     shim.append({**answer(4, text("x")), "shim": True})
     assert find_end_of_history(encode(*shim), needs_answer=True).uuid == number_to_uuid(4)
+
+
+def test_history_of_earlier_turns_ends_before_the_last_prompt():
+    entries = [entry | {"shim": True} for entry in (*TWO_TURNS, prompt(5, "three"))]
+    entries += [answer(6, text("a part")) | {"shim": True}]
+    point = find_end_of_earlier_turns(encode(*entries))
+    assert point.uuid == number_to_uuid(4)
+    assert "two" in point.history and "second" in point.history
+    assert not any(word in point.history for word in ("three", "a part"))
+
+
+@pytest.mark.parametrize("entries", [(), (prompt(1, "one"),), (*TWO_TURNS, prompt(5, "three"))])
+def test_first_turn_and_transcripts_of_other_programs_have_no_earlier_turns(entries):
+    data = encode(*(entry | {"shim": len(entries) < 2} for entry in entries))
+    assert find_end_of_earlier_turns(data) is None
