@@ -103,6 +103,7 @@ bench: $(VENV)/.e2e ## measure, as ratios within one run
 	@$(BIN)/python tests/bench/bench_gateway.py
 	@$(BIN)/python tests/bench/bench_machines.py
 	@$(BIN)/python tests/bench/bench_fleet.py
+	@$(BIN)/python tests/bench/bench_fleet_sessions.py
 	@$(BIN)/python tests/e2e/bench_real_vendors.py
 	@$(BIN)/python tests/e2e/bench_drivers.py
 	@$(BIN)/python tests/e2e/bench_export.py
