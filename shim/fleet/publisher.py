@@ -173,7 +173,7 @@ class MachinePublisher:
 
     async def _put_machine_entry(self) -> None:
         entry = MachineEntry(
-            self._join.machine, self._join.jwt, __version__, (), round(1000 * time.time())
+            self._join.machine, self._join.jwt, __version__, round(1000 * time.time())
         )
         sealed = encode_machine_entry(self._key, os.urandom(NONCE_BYTES), entry, self._key_pair)
         subject = build_session_subject(self._join.machine, MACHINE_ENTRY)

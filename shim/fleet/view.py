@@ -268,7 +268,6 @@ def build_listing(machines: Iterable[FleetMachine]) -> list[Mapping[str, Any]]:
         {
             "name": machine.entry.name,
             "version": machine.entry.version,
-            "vendors": machine.entry.vendors,
             "away": machine.away_ms,
             "sessions": machine.sessions,
         }

@@ -169,7 +169,7 @@ async def publish_machines(lab: FleetLab) -> None:
 
 async def _publish_sessions(connection: FleetConnection, join: JoinFile) -> None:
     key, key_pair = get_read_key(join), get_member_key_pair(join)
-    entry = MachineEntry(join.machine, join.jwt, "0.1", (), 0)
+    entry = MachineEntry(join.machine, join.jwt, "0.1", 0)
     await create_buckets(connection.client)
     subject = build_session_subject(join.machine, MACHINE_ENTRY)
     await put_entry(connection.client, subject, encode_machine_entry(key, NONCE, entry, key_pair))

@@ -732,7 +732,7 @@ def test_machine_with_too_many_entries_does_not_hide_others(home: Home) -> None:
 
     async def publish_sessions(connection: FleetConnection) -> None:
         key, key_pair = get_read_key(busy), get_member_key_pair(busy)
-        entry = MachineEntry("busy", busy.jwt, "0.1", (), 0)
+        entry = MachineEntry("busy", busy.jwt, "0.1", 0)
         subject = subjects.build_session_subject("busy", subjects.MACHINE_ENTRY)
         sealed = encode_machine_entry(key, bytes(24), entry, key_pair)
         await put_entry(connection.client, subject, sealed)

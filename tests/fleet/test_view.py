@@ -45,7 +45,7 @@ READ_KEY = get_read_key(create_join())
 
 def build_machine_entry() -> StoredEntry:
     claims = MemberClaims("home", "build", MACHINE, "", BUILD.public_key)
-    entry = MachineEntry("build", build_member_jwt(ISSUER, claims, 1), "1", (), CONNECTED_MS)
+    entry = MachineEntry("build", build_member_jwt(ISSUER, claims, 1), "1", CONNECTED_MS)
     data = encode_machine_entry(READ_KEY, NONCE, entry, BUILD)
     return StoredEntry(build_session_subject("build", "machine"), data, 1)
 

@@ -14,9 +14,8 @@ from shim.state.config import get_home_dir, has_fleet
 if TYPE_CHECKING:
     from shim.core.fleet.join_file import JoinFile
 
-MAX_CLOCK_DIFFERENCE_S = (
-    60.0  # a larger one is reported; only the end of a membership needs a clock
-)
+# A larger difference is reported. Only the end of a membership needs the clock.
+MAX_CLOCK_DIFFERENCE_S = 60.0
 ROLE_TEXTS = {
     "machine": "its sessions are shown to all members, and it may use those of other machines",
     "drive": "it may read sessions, answer prompts, and send messages",

@@ -22,7 +22,7 @@ from shim.core.fleet.subjects import list_stream_subjects
 from shim.core.reading.values import as_dict, as_list, get_text
 
 HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
-CLAIMS_VERSION = 2  # of the members inside `nats`
+CLAIMS_VERSION = 2  # of the claims in `nats`
 UNLIMITED = -1
 # The storage of the server that a fleet may use. The log stream has a smaller limit of its own.
 MAX_STORAGE_BYTES = 4 * 1024**3
@@ -129,9 +129,7 @@ def verify_member_jwt(jwt: str, issuer: str) -> MemberClaims:
         issuer, signed.encode(), _decode(signature)
     ):
         raise SealError("a member is not in this fleet")
-    tags = dict(
-        str(tag).partition(":")[::2] for tag in as_list(as_dict(claims.get("nats")).get("tags"))
-    )
+    tags = _parse_tags(as_dict(claims.get("nats")).get("tags"))
     role = tags.get("role", "")
     if role not in ROLES:
         raise SealError(f"a member has the unknown role {role[:20]!r}")
@@ -181,6 +179,15 @@ def _sign(
     claims["jti"] = hashlib.sha256(orjson.dumps(claims)).hexdigest()
     signed = f"{_encode(orjson.dumps(HEADER))}.{_encode(orjson.dumps(claims))}"
     return f"{signed}.{_encode(signer.sign(signed.encode()))}"
+
+
+def _parse_tags(tags: object) -> dict[str, str]:
+    """Parse tags such as "role:watch"."""
+    parsed_tags = {}
+    for tag in as_list(tags):
+        name, _, value = str(tag).partition(":")
+        parsed_tags[name] = value
+    return parsed_tags
 
 
 def _parse(jwt: str) -> Mapping[str, Any]:

@@ -19,7 +19,7 @@ class KeyKind(IntEnum):
     """The prefix of a public key. It decides the first letter of its text: O, A or U."""
 
     OPERATOR = 14 << 3
-    ISSUER = 0  # signs the JWTs of members; NATS calls it an account
+    ISSUER = 0  # an account of NATS, whose key signs the JWTs of its members
     USER = 20 << 3
 
 

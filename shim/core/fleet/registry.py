@@ -14,7 +14,7 @@ from shim.core.fleet.keys import KeyPair
 from shim.core.fleet.sealing import SealError, open_sealed, seal, unseal_unsigned
 from shim.core.fleet.subjects import MACHINE_ENTRY, SESSIONS_BUCKET, build_session_subject
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.values import as_dict, as_list, get_text
+from shim.core.reading.values import as_dict, get_text
 
 # A machine renews its lease in this interval, and is away when its lease has ended.
 LEASE_INTERVAL_S = 4.0
@@ -45,7 +45,6 @@ class MachineEntry(NamedTuple):
     name: str
     jwt: str
     version: str
-    vendors: tuple[str, ...]
     changed_ms: int
 
 
@@ -72,7 +71,6 @@ def parse_machine_entry(
         machine,
         get_text(fields, "jwt"),
         get_text(fields, "version"),
-        tuple(map(str, as_list(fields.get("vendors")))),
         changed_ms if isinstance(changed_ms, int) else 0,
     )
     return entry, claims.public_key

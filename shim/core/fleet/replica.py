@@ -1,7 +1,7 @@
 """The copies of session lines in the fleet's log stream: sealed, signed and numbered.
 
 A message holds one complete line of a session. Its header names the generation and the number of the
-line, so that the machine can go on after the last stored message. Readers believe a number only if
+line, so that the machine can continue after the last stored message. Readers believe a number only if
 the machine has signed it.
 """
 

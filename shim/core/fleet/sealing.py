@@ -2,8 +2,8 @@
 sizes, and cannot write anything of its own.
 
 A sealed message is the sender's signature, a nonce, and the ciphertext (XChaCha20-Poly1305). The
-context binds it to one place, for example a subject and a number. It is not sent, but both sides
-must know it.
+context binds it to one use, such as a subject and a number. The context is not sent. Both sides must
+know it.
 """
 
 from nacl import bindings
@@ -40,7 +40,7 @@ def seal(key: bytes, nonce: bytes, payload: bytes, context: bytes, sender: KeyPa
 
 def open_sealed(key: bytes, message: bytes, context: bytes, sender_public_key: str) -> bytes:
     """Return the payload of a sealed message. Raise SealError if the key, the context or the sender
-    is another one.
+    does not match.
     """
     signature, sealed = message[:SIGNATURE_BYTES], message[SIGNATURE_BYTES:]
     payload = unseal_unsigned(key, message, context)
@@ -52,7 +52,7 @@ def open_sealed(key: bytes, message: bytes, context: bytes, sender_public_key: s
 def unseal_unsigned(key: bytes, message: bytes, context: bytes) -> bytes:
     """Return the payload of a sealed message without a check of its signature. The first message of
     a sender contains its key, and is then checked with `open_sealed`. Raise SealError if the key or
-    the context is another one.
+    the context does not match.
     """
     sealed = message[SIGNATURE_BYTES:]
     try:

@@ -10,8 +10,8 @@ again elsewhere. The machine starts the relay after the first valid message.
 A message is its number (8 bytes), and then the sealed kind (1 byte) and content. Each side may have
 WINDOW_BYTES of data on the way. The receiver grants further bytes as it writes the data.
 
-A tunnel is never repaired: a missing, repeated or forged message ends it. The client then opens
-another one, and goes on after the last line that it has received.
+A missing or repeated message ends the tunnel. A forged message is ignored. The client opens another
+tunnel after the end, and continues after the last line that it has received.
 """
 
 from enum import IntEnum
@@ -29,8 +29,8 @@ from shim.core.reading.values import as_dict, get_text
 WINDOW_BYTES = 512 * 1024
 # Data is granted in parts of this size, so that a grant is not sent for every message.
 GRANT_BYTES = WINDOW_BYTES // 4
-# A message of data counts as this many bytes more, because short messages need memory, too.
-MESSAGE_BYTES = 256
+# Added to the size of each data message in the window, because short messages need memory, too.
+MESSAGE_OVERHEAD_BYTES = 256
 # The largest data of a message. A server accepts messages of 1 MiB, with their headers.
 MAX_DATA_BYTES = 128 * 1024
 MAX_REASON_CHARS = 1000
@@ -71,7 +71,7 @@ OUTPUT_KINDS = frozenset((MessageKind.STDOUT, MessageKind.STDERR))
 
 
 class TunnelError(ShimError):
-    """Raised if the messages of a tunnel are damaged, missing or forged, or if it is refused."""
+    """Raised if messages of a tunnel are missing or repeated, or if the tunnel is refused."""
 
 
 class TunnelMessage(NamedTuple):
@@ -170,11 +170,12 @@ class TunnelEnd:
         self._context = f"{tunnel} {challenge} ".encode()
         self._send_direction = direction
         self._receive_direction = TO_MEMBER if direction == TO_MACHINE else TO_MACHINE
-        # The kinds that may no longer arrive, because their stream has ended, or never may.
-        self._ended_kinds = STDIN_KINDS if direction == TO_MACHINE else OUTPUT_KINDS
+        # The kinds that the other side must not send: those that only this side sends, and those of
+        # streams that have ended.
+        self._refused_kinds = STDIN_KINDS if direction == TO_MACHINE else OUTPUT_KINDS
         self._sent_count = 0
         self._received_count = 0
-        self._written_bytes = 0  # not granted again yet
+        self._ungranted_bytes = 0  # written here, and not yet granted to the other side
         self._receivable_bytes = WINDOW_BYTES
         self._sendable_bytes = WINDOW_BYTES
 
@@ -182,13 +183,13 @@ class TunnelEnd:
         """Return how long the data of the next message may be. It is 0 if the other side must grant
         further bytes first.
         """
-        return max(0, min(MAX_DATA_BYTES, self._sendable_bytes - MESSAGE_BYTES))
+        return max(0, min(MAX_DATA_BYTES, self._sendable_bytes - MESSAGE_OVERHEAD_BYTES))
 
     def seal_message(self, kind: MessageKind, content: bytes, nonce: bytes) -> bytes:
         """Return the next message. Data must not be longer than `get_max_data_bytes`."""
         if kind in DATA_KINDS:
             assert len(content) <= self.get_max_data_bytes()
-            self._sendable_bytes -= len(content) + MESSAGE_BYTES
+            self._sendable_bytes -= len(content) + MESSAGE_OVERHEAD_BYTES
         number = self._sent_count
         self._sent_count += 1
         context = self._build_context(self._send_direction, number)
@@ -198,8 +199,8 @@ class TunnelEnd:
         return number.to_bytes(NUMBER_BYTES, "big") + sealed
 
     def open_message(self, data: bytes) -> TunnelMessage:
-        """Return the content of the next message. Raise TunnelError if it is not the next one, or if
-        it is forged. Raise SealError if it was not sealed for this tunnel.
+        """Return the content of the next message. Raise SealError if the other side has not sealed it
+        for this tunnel, and TunnelError if it is not the next one.
         """
         number = int.from_bytes(data[:NUMBER_BYTES], "big")
         context = self._build_context(self._receive_direction, number)
@@ -222,20 +223,20 @@ class TunnelEnd:
             # A newer version may send further kinds.
             return TunnelMessage(MessageKind.PING)
         content = payload[1:]
-        if kind in self._ended_kinds:
+        if kind in self._refused_kinds:
             raise TunnelError("the other side of a tunnel has sent data after its end")
         if kind is MessageKind.GRANT:
             self._sendable_bytes += int.from_bytes(content, "big")
             if self._sendable_bytes > WINDOW_BYTES:
                 raise TunnelError("the other side of a tunnel has granted too much data")
         elif kind in DATA_KINDS:
-            self._receivable_bytes -= len(content) + MESSAGE_BYTES
+            self._receivable_bytes -= len(content) + MESSAGE_OVERHEAD_BYTES
             if self._receivable_bytes < 0:
                 raise TunnelError("the other side of a tunnel has sent more data than granted")
         elif kind is MessageKind.STDIN_END:
-            self._ended_kinds |= STDIN_KINDS
+            self._refused_kinds |= STDIN_KINDS
         elif kind is MessageKind.EXIT:
-            self._ended_kinds = DATA_KINDS | {MessageKind.STDIN_END, MessageKind.EXIT}
+            self._refused_kinds = DATA_KINDS | {MessageKind.STDIN_END, MessageKind.EXIT}
         return TunnelMessage(kind, content)
 
     def count_written(self, message: TunnelMessage) -> bytes:
@@ -244,11 +245,11 @@ class TunnelEnd:
         """
         if message.kind not in DATA_KINDS:
             return b""
-        self._written_bytes += len(message.content) + MESSAGE_BYTES
-        if self._written_bytes < GRANT_BYTES:
+        self._ungranted_bytes += len(message.content) + MESSAGE_OVERHEAD_BYTES
+        if self._ungranted_bytes < GRANT_BYTES:
             return b""
-        granted_bytes = self._written_bytes
-        self._written_bytes = 0
+        granted_bytes = self._ungranted_bytes
+        self._ungranted_bytes = 0
         self._receivable_bytes += granted_bytes
         return granted_bytes.to_bytes(4, "big")
 

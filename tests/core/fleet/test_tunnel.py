@@ -10,7 +10,7 @@ from shim.core.fleet.keys import KeyKind, KeyPair
 from shim.core.fleet.sealing import SealError
 from shim.core.fleet.tunnel import (
     GRANT_BYTES,
-    MESSAGE_BYTES,
+    MESSAGE_OVERHEAD_BYTES,
     TO_MACHINE,
     TO_MEMBER,
     WINDOW_BYTES,
@@ -106,7 +106,7 @@ def send_window(member, build):
 def test_data_on_the_way_is_limited():
     member, build = create_ends()
     messages = send_window(member, build)
-    sent_bytes = sum(len(message.content) + MESSAGE_BYTES for message in messages)
+    sent_bytes = sum(len(message.content) + MESSAGE_OVERHEAD_BYTES for message in messages)
     assert sent_bytes == WINDOW_BYTES
     grants = [build.count_written(message) for message in messages]
     for grant in filter(None, grants):
@@ -121,7 +121,7 @@ def test_short_messages_count_as_more_than_their_data():
     while member.get_max_data_bytes():
         build.open_message(member.seal_message(MessageKind.STDIN, b"x", NONCE))
         count += 1
-    assert count <= WINDOW_BYTES / MESSAGE_BYTES
+    assert count <= WINDOW_BYTES / MESSAGE_OVERHEAD_BYTES
 
 
 @given(st.data())
