@@ -319,6 +319,7 @@ a join file of the fleet is stolen, expired, revoked or used for more than its r
     test_fleet_tunnels.py::test_guest_has_a_limited_number_of_tunnels
     test_relay.py::test_limited_command_cannot_use_or_start_other_sessions
     test_fleet.py::test_member_of_a_session_reads_nothing_of_others
+    test_fleet.py::test_body_of_a_request_gives_a_guest_no_other_session
     test_members.py::test_member_that_watches_has_no_key_for_commands
 a member of the fleet damages the entries or the copied logs of others
     test_fleet.py::test_answers_of_the_server_change_no_entry

@@ -340,6 +340,78 @@ def test_member_of_a_session_reads_nothing_of_others(home: Home) -> None:
     assert "you may not start sessions here" in refused.stderr
 
 
+async def collect_answers(connection: FleetConnection, subject: str, body: object) -> list[bytes]:
+    """Send a request, and return the content of all answers up to one with a status."""
+    inbox = connection.client.new_inbox()
+    subscription = await connection.client.subscribe(inbox)
+    answers = list[bytes]()
+    data = json.dumps(body).encode() if body else b""
+    await connection.client.publish(subject, data, reply=inbox)
+    with suppress(nats.errors.TimeoutError):
+        message = await subscription.next_msg(ANSWER_SECONDS)
+        while not buckets.get_status(message):
+            answers.append(message.data)
+            message = await subscription.next_msg(SETTLE_SECONDS)
+    await subscription.unsubscribe()
+    return answers
+
+
+def test_body_of_a_request_gives_a_guest_no_other_session(home: Home) -> None:
+    """The server checks the subject of a request. Its body may name another session."""
+    shared = home.start_session()["sessionId"]
+    start_demo(home.here, "--machine", "build", "--cwd", str(home.folder))
+    assert wait_until(lambda: len(list_agents(home.here, "--all")) == 2, TURN_SECONDS, LOOK_SECONDS)
+    uuids = {agent["sessionId"] for agent in list_agents(home.here, "--all")}
+    hidden = (uuids - {shared}).pop()
+    assert wait_until(lambda: read_copied_lines(home, hidden), TURN_SECONDS, LOOK_SECONDS)
+    guest = home.lab.invite("guest", WATCH, shared)
+    shared_log, hidden_log = (
+        subjects.build_log_subject("home", "build", uuid) for uuid in (shared, hidden)
+    )
+    entry = subjects.build_session_subject("build", shared)
+    bodies: list[object] = [
+        {"last_by_subj": subjects.build_session_subject("build", hidden)},
+        {"last_by_subj": hidden_log},
+        {"multi_last": [">"]},
+        {"seq": 1, "batch": 100},
+        {"seq": 1, "next_by_subj": ">"},
+    ]
+    filters: list[dict[str, object]] = [
+        {},
+        {"filter_subject": hidden_log},
+        {"filter_subjects": [">"]},
+        {"filter_subject": shared_log, "filter_subjects": [hidden_log]},
+    ]
+
+    async def read_more(connection: FleetConnection) -> list[bytes]:
+        allowed = await collect_answers(
+            connection, f"$JS.API.DIRECT.GET.KV_shim_sessions.{entry}", None
+        )
+        answers = list[bytes]()
+        for body in bodies:
+            for stream, subject in (("KV_shim_sessions", entry), (LOG_STREAM, shared_log)):
+                answers += await collect_answers(
+                    connection, f"$JS.API.DIRECT.GET.{stream}.{subject}", body
+                )
+        for number, fields in enumerate(filters):
+            creation = {
+                "stream_name": LOG_STREAM,
+                "config": {**fields, "name": f"c{number}", "ack_policy": "none"},
+            }
+            created = await collect_answers(
+                connection, f"$JS.API.CONSUMER.CREATE.{LOG_STREAM}.c{number}.{shared_log}", creation
+            )
+            assert b'"error"' in created[0]
+            answers += await collect_answers(
+                connection, f"$JS.API.CONSUMER.MSG.NEXT.{LOG_STREAM}.c{number}", {"batch": 100}
+            )
+        assert allowed
+        assert not connection.last_error
+        return answers
+
+    assert run_connected(guest, read_more) == []
+
+
 def test_machine_checks_the_role_that_the_server_does_not(home: Home) -> None:
     """A server that lets members publish anything does not give them a role."""
     session = home.start_session()
