@@ -46,6 +46,9 @@ CERTIFICATE_FILES = ("ca.pem", "server.pem", "server-key.pem")
 MAX_STATE_BYTES = 4 * 1024 * 1024
 MAX_MEMBERS = 10_000  # a member has about 200 bytes in the state
 SECONDS_PER_DAY = 86_400
+# A revocation covers all JWTs of a key, because each member has a key of its own. The time of a JWT
+# may be wrong: the clock may have been ahead when the member was invited.
+REVOKED_UNTIL_S = 9_999_999_999
 
 
 @dataclass
@@ -55,7 +58,8 @@ class Fleet:
     storage_key  the public key of the account with the streams
     key          the key of the fleet in base64
     members      the public key of each member, by its name
-    revocations  the time in seconds since 1970 at which a member was removed, by its public key
+    revocations  the time in seconds since 1970 up to which JWTs of a removed member are not valid, by
+                 its public key
     """
 
     name: str
@@ -161,7 +165,7 @@ def revoke_member(folder: str, name: str) -> None:
             f"the fleet has no member {name}",
             hint=f"the members are: {', '.join(sorted(fleet.members))}",
         )
-    fleet.revocations[public_key] = int(time.time())
+    fleet.revocations[public_key] = REVOKED_UNTIL_S
     _store_fleet(folder, fleet)
 
 
