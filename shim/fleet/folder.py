@@ -49,7 +49,7 @@ def check_expiry(join: JoinFile) -> None:
         end = time.strftime("%Y-%m-%d %H:%M", time.localtime(join.expires))
         raise FrontendError(
             f"the membership of {join.machine} in the fleet {join.fleet} ended at {end}",
-            hint=NEW_FILE_HINT,
+            hint=f"if the clock of this machine is right, {NEW_FILE_HINT}",
         )
 
 
