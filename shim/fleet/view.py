@@ -183,9 +183,12 @@ class FleetView:
             self._machines.pop(name, None)
             return
         try:
-            self._machines[name] = parse_machine_entry(self._key, stored.data, name, self._issuer)
+            entry, public_key = parse_machine_entry(self._key, stored.data, name, self._issuer)
         except SealError:
             return
+        # The clock of the machine may be ahead.
+        changed_ms = max(0, min(entry.changed_ms, round(1000 * time.time())))
+        self._machines[name] = entry._replace(changed_ms=changed_ms), public_key
 
     def _update_session(self, machine: str, session: str, stored: StoredEntry) -> None:
         sessions = self._sessions.setdefault(machine, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +29,7 @@ ISSUER, BUILD, ALICE = (
     KeyPair(kind, bytes([number]) * 32)
     for number, kind in enumerate((KeyKind.ISSUER, KeyKind.USER, KeyKind.USER))
 )
-CONNECTED_MS = 1_800_000_000_000
+CONNECTED_MS = 1_700_000_000_000
 ENDED_MS = CONNECTED_MS + 3 * 86_400_000
 UUID = "0123abcd-0000-4000-8000-000000000001"
 NEW_UUID = "0123abcd-0000-4000-8000-000000000002"
@@ -43,9 +44,9 @@ def create_join() -> JoinFile:
 READ_KEY = get_read_key(create_join())
 
 
-def build_machine_entry() -> StoredEntry:
+def build_machine_entry(changed_ms: int = CONNECTED_MS) -> StoredEntry:
     claims = MemberClaims("home", "build", MACHINE, "", BUILD.public_key)
-    entry = MachineEntry("build", build_member_jwt(ISSUER, claims, 1), "1", CONNECTED_MS)
+    entry = MachineEntry("build", build_member_jwt(ISSUER, claims, 1), "1", changed_ms)
     data = encode_machine_entry(READ_KEY, NONCE, entry, BUILD)
     return StoredEntry(build_session_subject("build", "machine"), data, 1)
 
@@ -120,6 +121,14 @@ def test_machine_without_a_stored_lease_is_away_since_its_last_entry(monkeypatch
     registry = Registry(monkeypatch, build_machine_entry())
     asyncio.run(registry.load())
     assert registry.view.find_machine("build")[0].away_ms == CONNECTED_MS
+
+
+@pytest.mark.parametrize("changed_ms", [CONNECTED_MS + 2**50, 2**62, -5])
+def test_machine_is_never_away_since_a_future_time(monkeypatch, changed_ms):
+    registry = Registry(monkeypatch, build_machine_entry(changed_ms))
+    asyncio.run(registry.load())
+    away_ms = registry.view.find_machine("build")[0].away_ms
+    assert 0 <= away_ms <= 1000 * time.time()
 
 
 def test_lease_that_is_removed_ends(monkeypatch):
