@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
@@ -27,6 +27,7 @@ from shim.fleet.folder import store_join_file
 from shim.fleet.membership import load_process_status
 
 SHIM = (sys.executable, "-I", "-m", "shim")
+RUN_ARGV = (*SHIM, "fleet", "run")
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 LOOK_SECONDS = 0.05
@@ -118,14 +119,16 @@ class FleetLab:
         store_join_file(self.invite(name, "machine"), environment)
         self.run_machine(name, environment)
 
-    def run_machine(self, name: str, environment: Mapping[str, str]) -> None:
+    def run_machine(
+        self, name: str, environment: Mapping[str, str], argv: Sequence[str] = RUN_ARGV
+    ) -> None:
         """Run the process of a machine that has joined the fleet, until it is connected."""
         config = self.folder / "fleet-start.toml"
         config.write_text("fleet_start = true\n")
         log = self.folder / f"{name}.log"
         with log.open("ab") as file:
             self.processes[name] = subprocess.Popen(
-                [*SHIM, "fleet", "run"],
+                argv,
                 env={**environment, "SHIM_CONFIG": str(config)},
                 stdin=subprocess.DEVNULL,
                 stderr=file,
