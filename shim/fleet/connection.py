@@ -9,13 +9,14 @@ import asyncio
 import base64
 import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import nats
 import nats.errors
 from nats.aio.client import Client
+from nats.aio.subscription import Subscription
 
 from shim.core.errors import ShimError, explain_os_error
 from shim.core.fleet.join_file import JoinFile, get_member_key_pair
@@ -26,6 +27,7 @@ CONNECT_TIMEOUT_S = 5.0  # a server that needs longer counts as unavailable
 PING_INTERVAL_S = 2
 MAX_OPEN_PINGS = 2
 CLOSE_TIMEOUT_S = 2.0
+Result = TypeVar("Result")
 # asyncio warns whenever the client library closes a TLS connection.
 logging.getLogger("asyncio").setLevel(logging.ERROR)
 
@@ -41,12 +43,44 @@ class FleetUnavailableError(ShimError):
         self.reason = reason
 
 
+class FleetClient(Client):
+    """A NATS client that raises FleetUnavailableError after the connection is lost."""
+
+    async def publish(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        reply: str = "",
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        """Send a message. Raise FleetUnavailableError if the connection is lost."""
+        await self._await_sent(super().publish(subject, payload, reply, headers))
+
+    async def subscribe(self, subject: str, *args: Any, **options: Any) -> Subscription:
+        """Subscribe to a subject. Raise FleetUnavailableError if the connection is lost."""
+        return await self._await_sent(super().subscribe(subject, *args, **options))
+
+    def explain_loss(self) -> str:
+        """Return why the connection was lost."""
+        if self.last_error is None:
+            return "the connection was lost"
+        return _format_error(self.last_error)
+
+    async def _await_sent(self, operation: Awaitable[Result]) -> Result:
+        try:
+            return await operation
+        except nats.errors.Error:
+            if not self.is_closed:
+                raise  # the message is not valid, for example too large
+            raise FleetUnavailableError(self.explain_loss()) from None
+
+
 class FleetConnection:
     """A connection to the server of a fleet, as one of its members."""
 
     def __init__(self, join: JoinFile) -> None:
         self.join = join
-        self.client = Client()
+        self.client = FleetClient()
         self._closed = asyncio.Event()
         self._violation = ""  # the last subject that the server did not allow
         self._failure = ""  # why the server has closed the connection
@@ -98,6 +132,8 @@ class FleetConnection:
         return self._failure or self._violation
 
     async def _add_error(self, error: Exception) -> None:
+        if isinstance(error, FleetUnavailableError):
+            return  # a callback has failed because the connection is lost
         text = _format_error(error)
         # The library does not report the server's reason here, such as a revocation. The end of the
         # connection follows it, and is reported.
@@ -120,7 +156,7 @@ class FleetConnection:
         if isinstance(error, TimeoutError):
             return f"no answer from {self.join.url} within {CONNECT_TIMEOUT_S:g} s"
         if error is None:
-            return "the connection was lost"
+            return self.client.explain_loss()
         return f"{self.join.url}: {explain_os_error(error)}"
 
 

@@ -160,7 +160,9 @@ async def _wait_for_disconnect(stdout: Stdout) -> int:
 async def open_tunnel(
     connection: FleetConnection, machine: str, timeout_s: float = OPEN_TIMEOUT_S
 ) -> Tunnel:
-    """Open a tunnel to a machine. Raise TunnelError if the machine refuses it, or does not answer."""
+    """Open a tunnel to a machine. Raise TunnelError if the machine refuses it, or does not answer.
+    Raise FleetUnavailableError if the connection is lost.
+    """
     join = connection.join
     if not NAME_PATTERN.match(machine):
         raise TunnelError(f"{machine[:80]!r} is not the name of a machine")

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NoReturn
 
-import nats.errors
 from nats.aio.msg import Msg
 
 from shim.core.bridge.relay import RelayAccess, build_access_options
@@ -48,7 +47,7 @@ from shim.core.fleet.tunnel import (
     seal_open_answer,
     unseal_open_request,
 )
-from shim.fleet.connection import FleetConnection
+from shim.fleet.connection import FleetConnection, FleetUnavailableError
 from shim.fleet.tunnels import Tunnel, run_until_first_end
 from shim.state.machines import may_fleet_start
 
@@ -128,7 +127,7 @@ class MachineTunnels:
             self._read_key, os.urandom(NONCE_BYTES), answer, message.subject, self._key_pair
         )
         subject = build_down_subject(join.fleet, join.machine, request.member, request.tunnel)
-        with suppress(nats.errors.Error):  # the end of the connection ends all tunnels
+        with suppress(FleetUnavailableError):  # the end of the connection ends all tunnels
             await self._connection.client.publish(subject, sealed)
 
     def _check_member(self, claims: MemberClaims, request: OpenSubject) -> None:
@@ -215,7 +214,7 @@ async def _serve_tunnel(
         await _run_relay(tunnel, argv, environment, expires_s)
     except TimeoutError:
         return
-    except TunnelError as error:
+    except (FleetUnavailableError, TunnelError) as error:
         reason = str(error)
     except OSError as error:
         status = START_FAILURE_STATUS
@@ -232,7 +231,9 @@ async def _serve_tunnel(
 async def _run_relay(
     tunnel: Tunnel, argv: list[str], environment: Mapping[str, str], expires_s: int
 ) -> None:
-    """Run a relay until it or the member ends. Raise TunnelError if the tunnel is lost."""
+    """Run a relay until it or the member ends. Raise TunnelError or FleetUnavailableError if the
+    tunnel is lost.
+    """
     process = await asyncio.create_subprocess_exec(
         *argv,
         stdin=asyncio.subprocess.PIPE,

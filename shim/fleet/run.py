@@ -131,7 +131,7 @@ class FleetProcess:
             )
         finally:
             if publisher is not None:
-                with suppress(BucketError):
+                with suppress(BucketError, FleetUnavailableError):
                     await publisher.stop()
 
     async def _repeat(self, run_service: Callable[[], Coroutine[Any, Any, NoReturn]]) -> NoReturn:

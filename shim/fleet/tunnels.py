@@ -7,7 +7,6 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
-import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
@@ -20,7 +19,8 @@ from shim.core.fleet.tunnel import (
     TunnelError,
     TunnelMessage,
 )
-from shim.fleet.buckets import NO_RESPONDERS_STATUS, get_status
+from shim.fleet.buckets import NO_RESPONDERS_STATUS, get_status, unsubscribe
+from shim.fleet.connection import FleetUnavailableError
 
 Result = TypeVar("Result")
 # How many bytes a message may have besides its data: number, signature, nonce, and the seal.
@@ -91,8 +91,8 @@ class Tunnel:
         sealed = self._end.seal_message(kind, content, os.urandom(NONCE_BYTES))
         try:
             await self._client.publish(self._subject, sealed, reply_subject)
-        except nats.errors.Error:
-            raise TunnelError("the connection to the server was lost") from None
+        except FleetUnavailableError as error:
+            raise TunnelError(str(error)) from None
 
     async def send_data(self, kind: MessageKind, data: bytes) -> None:
         """Send data in messages that the server accepts, as soon as the other side accepts them."""
@@ -108,7 +108,8 @@ class Tunnel:
 
     async def check_silence(self) -> NoReturn:
         """Send pings. Raise TunnelError if the other side is silent for SILENCE_LIMIT_S, or if the
-        server reports that it has disconnected.
+        server reports that it has disconnected. Raise FleetUnavailableError if the connection is
+        lost.
         """
         inbox = self._client.new_inbox()
         subscription = await self._client.subscribe(inbox, cb=self._handle_server_reply)
@@ -121,8 +122,7 @@ class Tunnel:
                         raise TunnelError("the other side has disconnected from the fleet")
             raise TunnelError(f"no message for {SILENCE_LIMIT_S:g} s")
         finally:
-            with suppress(nats.errors.Error):
-                await subscription.unsubscribe()
+            await unsubscribe(subscription)
 
     async def _handle_server_reply(self, message: Msg) -> None:
         """Count the pings that, as the server replies, no subscriber has received."""

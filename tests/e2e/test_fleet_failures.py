@@ -1,0 +1,99 @@
+"""What the parts of a fleet do when its server is killed or stalls, over a real NATS server with TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from fleet_lab import FleetLab, read_admin_join
+
+from shim.core.fleet.join_file import get_member_key_pair, get_read_key
+from shim.core.fleet.subjects import SESSIONS_BUCKET
+from shim.core.fleet.tunnel import TO_MEMBER, TunnelEnd, TunnelKeys
+from shim.fleet.buckets import create_buckets, put_entry, read_entries
+from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
+from shim.fleet.dial import open_tunnel
+from shim.fleet.log_stream import create_log_stream, read_log_messages
+from shim.fleet.machine_tunnels import MachineTunnels
+from shim.fleet.tunnels import Tunnel
+from shim.fleet.view import FleetView
+
+pytestmark = pytest.mark.e2e
+
+WAIT_SECONDS = 30.0
+LOOK_SECONDS = 0.05
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[FleetLab]:
+    folder = tmp_path / "lab"
+    folder.mkdir()
+    lab = FleetLab(folder)
+    yield lab
+    lab.close()
+
+
+def run_connected(lab: FleetLab, use: Callable[[FleetConnection], Awaitable[None]]) -> None:
+    """Run a coroutine function with a connection of the first machine."""
+
+    async def run() -> None:
+        async with connect_to_fleet(read_admin_join(lab)) as connection:
+            await use(connection)
+
+    asyncio.run(run())
+
+
+async def wait_for(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(WAIT_SECONDS):
+        while not condition():
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+def create_tunnel(connection: FleetConnection, number: int) -> Tunnel:
+    """Return an end of a tunnel whose other end does not exist."""
+    join = connection.join
+    key_pair, key = get_member_key_pair(join), get_read_key(join)
+    keys = TunnelKeys(key_pair, key_pair.public_key, key, key)
+    subject = f"shim.home.{join.machine}.down.{join.machine}.{number}"
+    return Tunnel(connection.client, subject, TunnelEnd(keys, f"{number}", "x", TO_MEMBER))
+
+
+async def read_log(connection: FleetConnection) -> None:
+    async for _ in read_log_messages(connection.client, "shim.home.here.log.x"):
+        pass
+
+
+def list_operations(connection: FleetConnection) -> dict[str, Coroutine[Any, Any, Any]]:
+    """Return an operation for each kind of request, by its name."""
+    client, view = connection.client, FleetView(connection.join)
+    return {
+        "read entries": read_entries(client, SESSIONS_BUCKET, "$KV.shim_sessions.>"),
+        "write an entry": put_entry(client, "$KV.shim_sessions.here.x", b"x"),
+        "load the view": view.load(connection),
+        "watch the view": view.watch(connection),
+        "read a log": read_log(connection),
+        "open a tunnel": open_tunnel(connection, "build"),
+        "accept tunnels": MachineTunnels(connection, os.environ).serve(),
+        "check a tunnel": create_tunnel(connection, 1).check_silence(),
+    }
+
+
+def test_operations_report_a_server_that_was_killed(lab: FleetLab) -> None:
+    async def use(connection: FleetConnection) -> None:
+        await create_buckets(connection.client)
+        await create_log_stream(connection.client, "home")
+        await FleetView(connection.join).load(connection)
+        lab.kill_server()
+        await wait_for(lambda: connection.client.is_closed)
+        results = list_operations(connection)
+        for name, operation in results.items():
+            with pytest.raises(FleetUnavailableError, match="the server of the fleet is not"):
+                await operation
+                pytest.fail(f"no error: {name}")
+
+    run_connected(lab, use)
