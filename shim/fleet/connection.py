@@ -17,6 +17,7 @@ import nats
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
+from nats.aio.transport import TcpTransport
 
 from shim.core.errors import ShimError, explain_os_error
 from shim.core.fleet.join_file import JoinFile, get_member_key_pair
@@ -26,6 +27,8 @@ CONNECT_TIMEOUT_S = 5.0  # a server that needs longer counts as unavailable
 # A server that answers none of MAX_OPEN_PINGS pings is lost. Both ends have the same limits.
 PING_INTERVAL_S = 2
 MAX_OPEN_PINGS = 2
+# A server that does not receive a message within this time is lost: it has answered no ping either.
+SEND_TIMEOUT_S = float(PING_INTERVAL_S * (MAX_OPEN_PINGS + 1))
 CLOSE_TIMEOUT_S = 2.0
 Result = TypeVar("Result")
 # asyncio warns whenever the client library closes a TLS connection.
@@ -44,7 +47,7 @@ class FleetUnavailableError(ShimError):
 
 
 class FleetClient(Client):
-    """A NATS client that raises FleetUnavailableError after the connection is lost."""
+    """A NATS client whose messages are sent within SEND_TIMEOUT_S, or raise FleetUnavailableError."""
 
     async def publish(
         self,
@@ -53,11 +56,13 @@ class FleetClient(Client):
         reply: str = "",
         headers: dict[str, str] | None = None,
     ) -> None:
-        """Send a message. Raise FleetUnavailableError if the connection is lost."""
+        """Send a message. Raise FleetUnavailableError if the connection is lost, or if the server
+        receives nothing for SEND_TIMEOUT_S.
+        """
         await self._await_sent(super().publish(subject, payload, reply, headers))
 
     async def subscribe(self, subject: str, *args: Any, **options: Any) -> Subscription:
-        """Subscribe to a subject. Raise FleetUnavailableError if the connection is lost."""
+        """Subscribe to a subject. Raise the errors of `publish`."""
         return await self._await_sent(super().subscribe(subject, *args, **options))
 
     def explain_loss(self) -> str:
@@ -66,13 +71,34 @@ class FleetClient(Client):
             return "the connection was lost"
         return _format_error(self.last_error)
 
+    def abort(self) -> None:
+        """Close the socket at once. Tasks of the client library that wait for the server then end."""
+        if isinstance(self._transport, TcpTransport) and self._transport._io_writer is not None:
+            self._transport._io_writer.transport.abort()
+
     async def _await_sent(self, operation: Awaitable[Result]) -> Result:
+        """Return the result of an operation that waits until earlier messages are sent.
+
+        The client library ignores a cancellation during this wait, so both the timeout and the
+        cancellation of this task are checked afterwards.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        cancel_count = task.cancelling()
         try:
-            return await operation
-        except nats.errors.Error:
+            async with asyncio.timeout(SEND_TIMEOUT_S) as timeout:
+                result = await operation
+        except TimeoutError:
+            pass
+        except (nats.errors.Error, ConnectionError):
             if not self.is_closed:
                 raise  # the message is not valid, for example too large
             raise FleetUnavailableError(self.explain_loss()) from None
+        if task.cancelling() > cancel_count:
+            raise asyncio.CancelledError
+        if timeout.expired():
+            raise FleetUnavailableError(f"it has received nothing for {SEND_TIMEOUT_S:g} s")
+        return result
 
 
 class FleetConnection:
@@ -106,6 +132,7 @@ class FleetConnection:
                     reconnect_time_wait=0,
                     ping_interval=PING_INTERVAL_S,
                     max_outstanding_pings=MAX_OPEN_PINGS,
+                    flush_timeout=SEND_TIMEOUT_S,
                     error_cb=self._add_error,
                     closed_cb=self._set_closed,
                 )
@@ -114,12 +141,18 @@ class FleetConnection:
             raise FleetUnavailableError(self._explain(error)) from None
 
     async def close(self) -> None:
-        """Close the connection, after all pending messages are sent."""
+        """Close the connection, after all pending messages are sent, or after CLOSE_TIMEOUT_S."""
+        # A timeout alone is not enough, because the client library may ignore the cancellation.
+        loop = asyncio.get_running_loop()
+        abort_timer = loop.call_later(CLOSE_TIMEOUT_S, self.client.abort)
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self.client.close()
         except (nats.errors.Error, OSError, TimeoutError):
             pass
+        finally:
+            abort_timer.cancel()
+            self.client.abort()
 
     async def wait_until_lost(self) -> NoReturn:
         """Wait until the connection is lost. Then raise FleetUnavailableError."""
@@ -132,8 +165,8 @@ class FleetConnection:
         return self._failure or self._violation
 
     async def _add_error(self, error: Exception) -> None:
-        if isinstance(error, FleetUnavailableError):
-            return  # a callback has failed because the connection is lost
+        if isinstance(error, FleetUnavailableError | nats.errors.FlushTimeoutError):
+            return  # the end of the connection follows, and has a better reason
         text = _format_error(error)
         # The library does not report the server's reason here, such as a revocation. The end of the
         # connection follows it, and is reported.

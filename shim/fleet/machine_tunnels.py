@@ -48,7 +48,7 @@ from shim.core.fleet.tunnel import (
     unseal_open_request,
 )
 from shim.fleet.connection import FleetConnection, FleetUnavailableError
-from shim.fleet.tunnels import Tunnel, run_until_first_end
+from shim.fleet.tunnels import Tunnel, cancel_tasks, run_until_first_end
 from shim.state.machines import may_fleet_start
 
 # Each tunnel has a process. A page with 100 open sessions needs 100 of them. A guest with one session
@@ -100,9 +100,7 @@ class MachineTunnels:
             while True:
                 await asyncio.Event().wait()
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await cancel_tasks(self._tasks)
 
     async def _handle_message(self, message: Msg) -> None:
         tunnel = self._tunnels.get(message.subject)

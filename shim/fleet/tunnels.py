@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
@@ -27,6 +27,9 @@ Result = TypeVar("Result")
 MAX_OVERHEAD_BYTES = 256
 # A server of a cluster may not know a new subscription yet, so the first reply does not count.
 MAX_UNRECEIVED_PINGS = 2
+# A task that has ignored a cancellation is cancelled again after this time. Before, it may clean up.
+CANCEL_INTERVAL_S = 2.0
+CANCEL_TIMEOUT_S = 20.0  # to end the relays of all tunnels, and to send the last messages
 
 
 class Tunnel:
@@ -142,6 +145,29 @@ async def run_until_first_end(*coroutines: Coroutine[Any, Any, Result]) -> Resul
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         return next(task for task in tasks if task in done).result()
     finally:
-        for task in tasks:
+        await cancel_tasks(tasks)
+
+
+async def cancel_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait until all have ended, even if this task is cancelled meanwhile. Stop
+    waiting after CANCEL_TIMEOUT_S. Errors of the tasks are ignored.
+
+    A task is cancelled repeatedly, because the client library may ignore a cancellation.
+    """
+    tasks = list(tasks)
+    deadline_s = time.monotonic() + CANCEL_TIMEOUT_S
+    was_cancelled = False
+    pending = {task for task in tasks if not task.done()}
+    while pending and time.monotonic() < deadline_s:
+        for task in pending:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            _, pending = await asyncio.wait(pending, timeout=CANCEL_INTERVAL_S)
+        except asyncio.CancelledError:
+            was_cancelled = True
+            pending = {task for task in pending if not task.done()}
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            task.exception()  # otherwise asyncio reports it
+    if was_cancelled:
+        raise asyncio.CancelledError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,41 +12,65 @@ from typing import Any
 import anyio
 import pytest
 from fleet_lab import FleetLab, read_admin_join
+from test_fleet_tunnels import TunnelLab
 
 from shim.core.fleet.join_file import get_member_key_pair, get_read_key
 from shim.core.fleet.subjects import SESSIONS_BUCKET
-from shim.core.fleet.tunnel import TO_MEMBER, TunnelEnd, TunnelKeys
+from shim.core.fleet.tunnel import (
+    TO_MEMBER,
+    WINDOW_BYTES,
+    MessageKind,
+    TunnelEnd,
+    TunnelError,
+    TunnelKeys,
+)
 from shim.fleet.buckets import create_buckets, put_entry, read_entries
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
 from shim.fleet.dial import open_tunnel
 from shim.fleet.log_stream import create_log_stream, read_log_messages
 from shim.fleet.machine_tunnels import MachineTunnels
-from shim.fleet.tunnels import Tunnel
+from shim.fleet.tunnels import Tunnel, run_until_first_end
 from shim.fleet.view import FleetView
 
 pytestmark = pytest.mark.e2e
 
 WAIT_SECONDS = 30.0
 LOOK_SECONDS = 0.05
+# Their data does not fit the 2 MiB that the client library buffers, and the buffers of the sockets.
+STALLED_TUNNELS = 30
+MACHINE_TUNNELS = 12
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[FleetLab]:
+@pytest.fixture(name="lab")
+def create_lab(tmp_path: Path) -> Iterator[FleetLab]:
     folder = tmp_path / "lab"
     folder.mkdir()
     lab = FleetLab(folder)
     yield lab
+    assert lab.server is not None
+    lab.server.send_signal(signal.SIGCONT)
     lab.close()
 
 
-def run_connected(lab: FleetLab, use: Callable[[FleetConnection], Awaitable[None]]) -> None:
+@pytest.fixture(name="tunnels")
+def create_tunnels(lab: FleetLab, tmp_path: Path) -> Iterator[TunnelLab]:
+    tunnels = TunnelLab(lab, tmp_path)
+    yield tunnels
+    if tunnels.machine is not None:
+        tunnels.machine.kill()
+        tunnels.machine.communicate()
+
+
+def run_connected(
+    lab: FleetLab, check_connection: Callable[[FleetConnection], Awaitable[None]]
+) -> None:
     """Run a coroutine function with a connection of the first machine."""
 
-    async def run() -> None:
+    async def run_check() -> None:
         async with connect_to_fleet(read_admin_join(lab)) as connection:
-            await use(connection)
+            await check_connection(connection)
 
-    asyncio.run(run())
+    asyncio.run(run_check())
 
 
 async def wait_for(condition: Callable[[], bool]) -> None:
@@ -84,7 +109,7 @@ def list_operations(connection: FleetConnection) -> dict[str, Coroutine[Any, Any
 
 
 def test_operations_report_a_server_that_was_killed(lab: FleetLab) -> None:
-    async def use(connection: FleetConnection) -> None:
+    async def check_connection(connection: FleetConnection) -> None:
         await create_buckets(connection.client)
         await create_log_stream(connection.client, "home")
         await FleetView(connection.join).load(connection)
@@ -96,4 +121,77 @@ def test_operations_report_a_server_that_was_killed(lab: FleetLab) -> None:
                 await operation
                 pytest.fail(f"no error: {name}")
 
-    run_connected(lab, use)
+    run_connected(lab, check_connection)
+
+
+def stall_server(lab: FleetLab) -> None:
+    """Stop the server. Its sockets stay open."""
+    assert lab.server is not None
+    lab.server.send_signal(signal.SIGSTOP)
+
+
+async def fill_window(tunnel: Tunnel) -> None:
+    """Send as much data as the other side accepts, and wait until it accepts more, which is never."""
+    await tunnel.send_data(MessageKind.STDOUT, bytes(WINDOW_BYTES))
+    pytest.fail("the data was accepted")
+
+
+async def wait_for_blocked_tasks(connection: FleetConnection) -> None:
+    """Wait until tasks wait for the client library to send their messages."""
+    flush_queue = connection.client._flush_queue
+    assert flush_queue is not None
+    await wait_for(lambda: flush_queue.qsize() > 1)
+
+
+def test_tunnels_end_when_the_server_stalls(lab: FleetLab) -> None:
+    async def check_connection(connection: FleetConnection) -> None:
+        stall_server(lab)
+        tunnels = [create_tunnel(connection, number) for number in range(STALLED_TUNNELS)]
+        tasks = [
+            asyncio.create_task(run_until_first_end(fill_window(tunnel), tunnel.check_silence()))
+            for tunnel in tunnels
+        ]
+        await wait_for_blocked_tasks(connection)
+        _, pending = await asyncio.wait(tasks, timeout=WAIT_SECONDS)
+        assert not pending
+        for task in tasks:
+            assert isinstance(task.exception(), FleetUnavailableError | TunnelError)
+
+    run_connected(lab, check_connection)
+
+
+def test_cancelled_tasks_end_when_the_server_stalls(lab: FleetLab) -> None:
+    async def check_connection(connection: FleetConnection) -> None:
+        stall_server(lab)
+        tasks = [
+            asyncio.create_task(fill_window(create_tunnel(connection, number)))
+            for number in range(STALLED_TUNNELS)
+        ]
+        await wait_for_blocked_tasks(connection)
+        for task in tasks:
+            task.cancel()
+        _, pending = await asyncio.wait(tasks, timeout=WAIT_SECONDS)
+        assert not pending
+        assert all(task.cancelled() for task in tasks)
+
+    run_connected(lab, check_connection)
+
+
+def test_closed_connection_leaves_no_task_when_the_server_stalls(lab: FleetLab) -> None:
+    """The client library waits forever until its messages are sent."""
+
+    async def run_check() -> None:
+        async with connect_to_fleet(read_admin_join(lab)) as connection:
+            stall_server(lab)
+            tasks = [
+                asyncio.create_task(fill_window(create_tunnel(connection, number)))
+                for number in range(STALLED_TUNNELS)
+            ]
+            await wait_for_blocked_tasks(connection)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await wait_for(lambda: connection.client.is_closed)
+        await wait_for(lambda: len(asyncio.all_tasks()) == 1)
+
+    asyncio.run(run_check())
