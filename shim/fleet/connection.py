@@ -10,7 +10,7 @@ import base64
 import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NoReturn, TypeVar
 
 import nats
@@ -30,6 +30,9 @@ MAX_OPEN_PINGS = 2
 # A server that does not receive a message within this time is lost: it has answered no ping either.
 SEND_TIMEOUT_S = float(PING_INTERVAL_S * (MAX_OPEN_PINGS + 1))
 CLOSE_TIMEOUT_S = 2.0
+# The client library reports a lost connection only after the TLS connection is closed, which takes
+# up to 30 s if the server does not answer.
+LOSS_CHECK_INTERVAL_S = 0.5
 Result = TypeVar("Result")
 # asyncio warns whenever the client library closes a TLS connection.
 logging.getLogger("asyncio").setLevel(logging.ERROR)
@@ -156,7 +159,10 @@ class FleetConnection:
 
     async def wait_until_lost(self) -> NoReturn:
         """Wait until the connection is lost. Then raise FleetUnavailableError."""
-        await self._closed.wait()
+        while not self.client.is_closed:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOSS_CHECK_INTERVAL_S):
+                    await self._closed.wait()
         raise FleetUnavailableError(self._explain(None))
 
     @property

@@ -195,3 +195,15 @@ def test_closed_connection_leaves_no_task_when_the_server_stalls(lab: FleetLab) 
         await wait_for(lambda: len(asyncio.all_tasks()) == 1)
 
     asyncio.run(run_check())
+
+
+def test_lost_connection_is_reported_before_its_socket_is_closed(lab: FleetLab) -> None:
+    async def check_connection(connection: FleetConnection) -> None:
+        stall_server(lab)
+        with pytest.raises(FleetUnavailableError, match="stale connection"):
+            async with asyncio.timeout(WAIT_SECONDS):
+                await connection.wait_until_lost()
+        # The client library closes the socket later.
+        assert not connection._closed.is_set()
+
+    run_connected(lab, check_connection)
