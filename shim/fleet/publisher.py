@@ -47,6 +47,9 @@ from shim.fleet.connection import FleetConnection, FleetUnavailableError
 SCAN_INTERVAL_S = 1.0
 # How long a lease of another process is watched, before this process replaces it.
 TAKEOVER_WAIT_S = LEASE_INTERVAL_S * 2
+# A renewal that is not answered within this time is tried again before LEASE_FAILURE_LIMIT_S.
+RENEWAL_TIMEOUT_S = 2.0
+RENEWAL_RETRY_S = 0.5
 # The newest sessions are published. Entries and marks of deleted ones are read with one request.
 MAX_SESSIONS = MAX_READ_ENTRIES - 124
 # A larger entry is not published. The server accepts messages of 1 MiB, and entries have about 1 kB.
@@ -92,19 +95,22 @@ class MachinePublisher:
 
     async def renew_lease(self) -> NoReturn:
         """Renew the lease forever. Raise FleetUnavailableError if this fails for
-        LEASE_FAILURE_LIMIT_S, and ClonedMachineError if another process has replaced it.
+        LEASE_FAILURE_LIMIT_S, or if another process has replaced the lease.
         """
         renewed_s = time.monotonic()
+        wait_s = LEASE_INTERVAL_S
         while True:
-            await asyncio.sleep(LEASE_INTERVAL_S)
+            await asyncio.sleep(wait_s)
             try:
-                await self._put_lease()
+                async with asyncio.timeout(RENEWAL_TIMEOUT_S):
+                    await self._renew_lease()
                 renewed_s = time.monotonic()
-            except BucketError as error:
-                if error.code == WRONG_SEQUENCE:
-                    raise FleetUnavailableError("another process has replaced the lease") from None
+                wait_s = LEASE_INTERVAL_S
+            except (BucketError, TimeoutError) as error:
                 if time.monotonic() - renewed_s > LEASE_FAILURE_LIMIT_S:
-                    raise FleetUnavailableError(f"the lease is not renewed: {error}") from None
+                    reason = str(error) or f"no answer within {RENEWAL_TIMEOUT_S:g} s"
+                    raise FleetUnavailableError(f"the lease is not renewed: {reason}") from None
+                wait_s = RENEWAL_RETRY_S
 
     async def publish(self) -> NoReturn:
         """Publish the machine, its sessions, and all changes of them. Raise BucketError if the server
@@ -164,6 +170,20 @@ class MachinePublisher:
         except SealError:
             return None
         return lease if lease.generation != self._lease.generation else None
+
+    async def _renew_lease(self) -> None:
+        """Renew the lease. Raise FleetUnavailableError if another process has replaced it."""
+        try:
+            await self._put_lease()
+        except BucketError as error:
+            if error.code != WRONG_SEQUENCE:
+                raise
+            # An earlier renewal may have been stored although its confirmation was lost.
+            stored = await read_entry(self._client, MACHINES_BUCKET, self._lease_subject)
+            if stored is not None and self._find_foreign_lease(stored.data):
+                raise FleetUnavailableError("another process has replaced the lease") from None
+            self._lease_sequence = stored.sequence if stored is not None else 0
+            await self._put_lease()
 
     async def _put_lease(self) -> None:
         sealed = self._seal(self._lease._asdict(), self._lease_subject)

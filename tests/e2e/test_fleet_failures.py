@@ -15,7 +15,7 @@ from fleet_lab import FleetLab, read_admin_join
 from test_fleet_tunnels import TunnelLab
 
 from shim.core.fleet.join_file import get_member_key_pair, get_read_key
-from shim.core.fleet.subjects import SESSIONS_BUCKET
+from shim.core.fleet.subjects import MACHINES_BUCKET, SESSIONS_BUCKET, build_lease_subject
 from shim.core.fleet.tunnel import (
     TO_MEMBER,
     WINDOW_BYTES,
@@ -24,12 +24,14 @@ from shim.core.fleet.tunnel import (
     TunnelError,
     TunnelKeys,
 )
-from shim.fleet.buckets import create_buckets, put_entry, read_entries
+from shim.fleet import publisher
+from shim.fleet.buckets import StoredEntry, create_buckets, put_entry, read_entries, read_entry
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
 from shim.fleet.dial import open_tunnel
 from shim.fleet.log_stream import create_log_stream, read_log_messages
 from shim.fleet.machine_tunnels import MachineTunnels
-from shim.fleet.tunnels import Tunnel, run_until_first_end
+from shim.fleet.publisher import MachinePublisher
+from shim.fleet.tunnels import Tunnel, cancel_tasks, run_until_first_end
 from shim.fleet.view import FleetView
 
 pytestmark = pytest.mark.e2e
@@ -47,8 +49,7 @@ def create_lab(tmp_path: Path) -> Iterator[FleetLab]:
     folder.mkdir()
     lab = FleetLab(folder)
     yield lab
-    assert lab.server is not None
-    lab.server.send_signal(signal.SIGCONT)
+    continue_server(lab)
     lab.close()
 
 
@@ -130,6 +131,11 @@ def stall_server(lab: FleetLab) -> None:
     lab.server.send_signal(signal.SIGSTOP)
 
 
+def continue_server(lab: FleetLab) -> None:
+    assert lab.server is not None
+    lab.server.send_signal(signal.SIGCONT)
+
+
 async def fill_window(tunnel: Tunnel) -> None:
     """Send as much data as the other side accepts, and wait until it accepts more, which is never."""
     await tunnel.send_data(MessageKind.STDOUT, bytes(WINDOW_BYTES))
@@ -205,5 +211,77 @@ def test_lost_connection_is_reported_before_its_socket_is_closed(lab: FleetLab) 
                 await connection.wait_until_lost()
         # The client library closes the socket later.
         assert not connection._closed.is_set()
+
+    run_connected(lab, check_connection)
+
+
+async def start_publisher(connection: FleetConnection, generation: str) -> MachinePublisher:
+    machine = MachinePublisher(connection, os.environ, generation)
+    await machine.start()
+    return machine
+
+
+async def read_lease(connection: FleetConnection) -> StoredEntry:
+    subject = build_lease_subject(connection.join.machine)
+    stored = await read_entry(connection.client, MACHINES_BUCKET, subject)
+    assert stored is not None
+    return stored
+
+
+@pytest.fixture(name="fast_renewals")
+def make_renewals_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publisher, "LEASE_INTERVAL_S", 0.1)
+    monkeypatch.setattr(publisher, "RENEWAL_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(publisher, "RENEWAL_RETRY_S", 0.1)
+
+
+@pytest.mark.usefixtures("fast_renewals")
+def test_lease_is_renewed_after_a_confirmation_was_lost(lab: FleetLab) -> None:
+    """The server stores two renewals at once, after the first was not confirmed in time."""
+
+    async def check_connection(connection: FleetConnection) -> None:
+        machine = await start_publisher(connection, "one")
+        first_sequence = (await read_lease(connection)).sequence
+        stall_server(lab)
+        sent_count = connection.client.stats["out_msgs"]
+        task = asyncio.create_task(machine.renew_lease())
+        await wait_for(lambda: connection.client.stats["out_msgs"] >= sent_count + 2)
+        continue_server(lab)
+        with anyio.fail_after(WAIT_SECONDS):
+            while (await read_lease(connection)).sequence < first_sequence + 4:
+                assert not task.done()
+                await asyncio.sleep(LOOK_SECONDS)
+        await cancel_tasks([task])
+
+    run_connected(lab, check_connection)
+
+
+@pytest.mark.usefixtures("fast_renewals")
+def test_lease_that_is_not_renewed_ends_the_connection(
+    lab: FleetLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher, "LEASE_FAILURE_LIMIT_S", 1.0)
+
+    async def check_connection(connection: FleetConnection) -> None:
+        machine = await start_publisher(connection, "one")
+        stall_server(lab)
+        with pytest.raises(FleetUnavailableError, match="not renewed: no answer within"):
+            async with asyncio.timeout(WAIT_SECONDS):
+                await machine.renew_lease()
+
+    run_connected(lab, check_connection)
+
+
+@pytest.mark.usefixtures("fast_renewals")
+def test_lease_of_another_process_is_not_replaced(lab: FleetLab) -> None:
+    async def check_connection(connection: FleetConnection) -> None:
+        machine = await start_publisher(connection, "one")
+        other = MachinePublisher(connection, os.environ, "two")
+        other._lease_sequence = machine._lease_sequence
+        await other._put_lease()
+        stored = await read_lease(connection)
+        with pytest.raises(FleetUnavailableError, match="another process has replaced the lease"):
+            await machine.renew_lease()
+        assert await read_lease(connection) == stored
 
     run_connected(lab, check_connection)
