@@ -29,6 +29,7 @@ MAX_BUCKET_BYTES = 256 * 1024 * 1024
 NO_RESPONDERS_STATUS = "503"  # the server's answer if nobody receives a request
 MISSING_STREAM = 10059  # the error code of a stream that does not exist
 WRONG_SEQUENCE = 10071  # the error code of an entry that was changed by another process
+LAST_SEQUENCE_HEADER = "Nats-Expected-Last-Subject-Sequence"
 # The mark of a deleted entry ends soon, because a read returns marks, too.
 DELETED = {"KV-Operation": "DEL", "Nats-TTL": "60s"}
 
@@ -99,15 +100,20 @@ async def put_entry(client: Client, subject: str, data: bytes, *, after: int | N
     """
     headers = None
     if after is not None:
-        headers = {"Nats-Expected-Last-Subject-Sequence": str(after)}
+        headers = {LAST_SEQUENCE_HEADER: str(after)}
     answer = await request_json(client, subject, data, headers)
     sequence = answer.get("seq")
     return sequence if isinstance(sequence, int) else 0
 
 
-async def delete_entry(client: Client, subject: str) -> None:
-    """Delete an entry. Raise BucketError if the server does not confirm it."""
-    await request_json(client, subject, b"", DELETED)
+async def delete_entry(client: Client, subject: str, *, after: int | None = None) -> None:
+    """Delete an entry. `after` is the number of the entry, or None for any. Raise BucketError if the
+    server does not confirm it.
+    """
+    headers = dict(DELETED)
+    if after is not None:
+        headers[LAST_SEQUENCE_HEADER] = str(after)
+    await request_json(client, subject, b"", headers)
 
 
 async def read_entry(client: Client, bucket: str, subject: str) -> StoredEntry | None:

@@ -143,9 +143,11 @@ class MachinePublisher:
             del self._published[session]
 
     async def stop(self) -> None:
-        """Remove the lease, so that this machine is away at once."""
+        """Remove the lease, so that this machine is away at once. Raise BucketError if another process
+        has replaced the lease, which then stays.
+        """
+        await delete_entry(self._client, self._lease_subject, after=self._lease_sequence)
         await self._put_machine_entry()
-        await delete_entry(self._client, self._lease_subject)
 
     async def _acquire_lease(self) -> None:
         """Acquire the lease. A lease of another process must not be renewed for TAKEOVER_WAIT_S. Data

@@ -25,7 +25,14 @@ from shim.core.fleet.tunnel import (
     TunnelKeys,
 )
 from shim.fleet import publisher
-from shim.fleet.buckets import StoredEntry, create_buckets, put_entry, read_entries, read_entry
+from shim.fleet.buckets import (
+    BucketError,
+    StoredEntry,
+    create_buckets,
+    put_entry,
+    read_entries,
+    read_entry,
+)
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
 from shim.fleet.dial import open_tunnel
 from shim.fleet.log_stream import create_log_stream, read_log_messages
@@ -273,7 +280,7 @@ def test_lease_that_is_not_renewed_ends_the_connection(
 
 
 @pytest.mark.usefixtures("fast_renewals")
-def test_lease_of_another_process_is_not_replaced(lab: FleetLab) -> None:
+def test_lease_of_another_process_is_neither_replaced_nor_removed(lab: FleetLab) -> None:
     async def check_connection(connection: FleetConnection) -> None:
         machine = await start_publisher(connection, "one")
         other = MachinePublisher(connection, os.environ, "two")
@@ -282,6 +289,10 @@ def test_lease_of_another_process_is_not_replaced(lab: FleetLab) -> None:
         stored = await read_lease(connection)
         with pytest.raises(FleetUnavailableError, match="another process has replaced the lease"):
             await machine.renew_lease()
+        with pytest.raises(BucketError, match="wrong last sequence"):
+            await machine.stop()
         assert await read_lease(connection) == stored
+        await other.stop()
+        assert (await read_lease(connection)).data == b""
 
     run_connected(lab, check_connection)
