@@ -48,7 +48,7 @@ from shim.core.fleet.tunnel import (
     unseal_open_request,
 )
 from shim.fleet.connection import FleetConnection, FleetUnavailableError
-from shim.fleet.tunnels import Tunnel, cancel_tasks, run_until_first_end
+from shim.fleet.tunnels import Tunnel, cancel_tasks, run_to_end, run_until_first_end
 from shim.state.machines import may_fleet_start
 
 # Each tunnel has a process. A page with 100 open sessions needs 100 of them. A guest with one session
@@ -249,7 +249,7 @@ async def _run_relay(
             _wait_until_expired(expires_s),
         )
     finally:
-        await _stop_relay(process)
+        await run_to_end(_stop_relay(process))
 
 
 async def _wait_until_expired(expires_s: int) -> NoReturn:
@@ -281,10 +281,14 @@ async def _copy_output(tunnel: Tunnel, process: asyncio.subprocess.Process) -> N
     """Send the output of the relay to the member, and then the relay's exit status."""
     assert process.stdout is not None
     assert process.stderr is not None
-    await asyncio.gather(
-        _copy_stream(tunnel, process.stdout, MessageKind.STDOUT),
-        _copy_stream(tunnel, process.stderr, MessageKind.STDERR),
-    )
+    copies = [
+        asyncio.create_task(_copy_stream(tunnel, process.stdout, MessageKind.STDOUT)),
+        asyncio.create_task(_copy_stream(tunnel, process.stderr, MessageKind.STDERR)),
+    ]
+    try:
+        await asyncio.gather(*copies)
+    finally:
+        await cancel_tasks(copies)  # a stream has only one reader, and `_stop_relay` reads next
     status = await process.wait()
     if status < 0:
         status = STATUS_OF_SIGNAL - status
@@ -298,17 +302,20 @@ async def _copy_stream(tunnel: Tunnel, stream: asyncio.StreamReader, kind: Messa
 
 async def _stop_relay(process: asyncio.subprocess.Process) -> None:
     """End the relay and the commands that it has started: close its stdin, and then send signals if
-    that is not enough.
+    that is not enough. Report a relay that does not end on stderr.
     """
     assert process.stdin is not None
     process.stdin.close()
     for signal_number in (0, signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
+        # macOS reports processes that have exited with PermissionError.
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal_number)
         with suppress(TimeoutError):
             async with asyncio.timeout(RELAY_EXIT_TIMEOUT_S):
                 await _wait_for_exit(process)
                 return
+    if process.returncode is None:
+        sys.stderr.write(f"the relay {process.pid} does not end after SIGKILL\n")
 
 
 async def _wait_for_exit(process: asyncio.subprocess.Process) -> None:

@@ -148,6 +148,22 @@ async def run_until_first_end(*coroutines: Coroutine[Any, Any, Result]) -> Resul
         await cancel_tasks(tasks)
 
 
+async def run_to_end(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end, even if this task is cancelled meanwhile. Then raise the
+    cancellation.
+    """
+    task = asyncio.ensure_future(coroutine)
+    was_cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            was_cancelled = True
+    task.result()
+    if was_cancelled:
+        raise asyncio.CancelledError
+
+
 async def cancel_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks, and wait until all have ended, even if this task is cancelled meanwhile. Stop
     waiting after CANCEL_TIMEOUT_S. Errors of the tasks are ignored.

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from fleet_lab import FleetLab, read_admin_join
-from test_fleet_tunnels import TunnelLab
+from sandbox import wait_until
+from test_fleet_tunnels import PROGRAM, TunnelLab, is_running
 
 from shim.core.fleet.join_file import get_member_key_pair, get_read_key
 from shim.core.fleet.subjects import MACHINES_BUCKET, SESSIONS_BUCKET, build_lease_subject
@@ -24,7 +28,7 @@ from shim.core.fleet.tunnel import (
     TunnelError,
     TunnelKeys,
 )
-from shim.fleet import publisher
+from shim.fleet import machine_tunnels, publisher
 from shim.fleet.buckets import (
     BucketError,
     StoredEntry,
@@ -48,6 +52,18 @@ LOOK_SECONDS = 0.05
 # Their data does not fit the 2 MiB that the client library buffers, and the buffers of the sockets.
 STALLED_TUNNELS = 30
 MACHINE_TUNNELS = 12
+# Writes its id to a file, and another line at the end of its stdin. Only SIGKILL ends it.
+STUBBORN_PROGRAM = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with open(sys.argv[1], "a") as file:
+    file.write(f"{os.getpid()}\\n")
+    file.flush()
+    sys.stdin.read()
+    file.write("end of stdin\\n")
+while True:
+    time.sleep(1)
+"""
 
 
 @pytest.fixture(name="lab")
@@ -94,6 +110,11 @@ def create_tunnel(connection: FleetConnection, number: int) -> Tunnel:
     keys = TunnelKeys(key_pair, key_pair.public_key, key, key)
     subject = f"shim.home.{join.machine}.down.{join.machine}.{number}"
     return Tunnel(connection.client, subject, TunnelEnd(keys, f"{number}", "x", TO_MEMBER))
+
+
+def kill_process(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 async def read_log(connection: FleetConnection) -> None:
@@ -296,3 +317,68 @@ def test_lease_of_another_process_is_neither_replaced_nor_removed(lab: FleetLab)
         assert (await read_lease(connection)).data == b""
 
     run_connected(lab, check_connection)
+
+
+def test_machine_ends_its_relays_when_the_server_stalls(tunnels: TunnelLab) -> None:
+    tunnels.start_machine("count")
+    assert tunnels.machine is not None
+    dials = [tunnels.dial(stdout=subprocess.DEVNULL) for _ in range(MACHINE_TUNNELS)]
+    assert wait_until(
+        lambda: len(tunnels.list_started()) == MACHINE_TUNNELS, WAIT_SECONDS, LOOK_SECONDS
+    )
+    stall_server(tunnels.lab)
+    pids = [int(line.split()[0]) for line in tunnels.list_started()]
+    for dial in dials:
+        assert dial.wait(WAIT_SECONDS) == 255
+        dial.communicate()
+    assert tunnels.machine.wait(WAIT_SECONDS) == 1
+    assert not any(is_running(pid) for pid in pids)
+
+
+def test_relay_ends_before_a_machine_that_stops(tunnels: TunnelLab) -> None:
+    """The machine stops while it waits for a relay that ignores all but SIGKILL."""
+    path = tunnels.folder / "started"
+    tunnels.start_machine("", sys.executable, "-c", STUBBORN_PROGRAM, str(path))
+    assert tunnels.machine is not None
+    with tunnels.dial() as dial:
+        pid = tunnels.wait_for_relay()
+        dial.terminate()
+    assert wait_until(lambda: len(tunnels.list_started()) == 2, WAIT_SECONDS, LOOK_SECONDS)
+    tunnels.machine.terminate()
+    try:
+        assert tunnels.machine.wait(WAIT_SECONDS) == 0
+        assert not is_running(pid)
+    finally:
+        kill_process(pid)
+
+
+async def read_tunnel(tunnel: Tunnel) -> None:
+    """Read the output of a relay until the connection is lost."""
+    await tunnel.send(MessageKind.PING)
+    while True:
+        await tunnel.grant_written(await tunnel.receive())
+
+
+def test_relay_ends_when_its_output_cannot_be_sent(
+    tunnels: TunnelLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tunnels.folder / "started"
+    argv = (sys.executable, "-c", PROGRAM, str(path), "count")
+    monkeypatch.setattr(machine_tunnels, "RELAY_ARGV", argv)
+
+    async def check_connection(connection: FleetConnection) -> None:
+        machine = MachineTunnels(connection, os.environ)
+        serving = asyncio.create_task(machine.serve())
+        await connection.client.flush()
+        tunnel = await open_tunnel(connection, connection.join.machine)
+        reading = asyncio.create_task(read_tunnel(tunnel))
+        await wait_for(lambda: (tunnels.folder / "started.sent").exists())
+        tunnels.lab.kill_server()
+        try:
+            await wait_for(lambda: not machine._tasks)
+            assert not is_running(tunnels.wait_for_relay())
+        finally:
+            kill_process(tunnels.wait_for_relay())
+            await cancel_tasks([serving, reading])
+
+    run_connected(tunnels.lab, check_connection)
