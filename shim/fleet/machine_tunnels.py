@@ -11,6 +11,7 @@ import secrets
 import signal
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -66,6 +67,10 @@ RELAY_ARGV = (sys.executable, "-I", "-m", "shim", "bridge", "relay")
 FAILURE_STATUS = 255
 START_FAILURE_STATUS = 126
 STATUS_OF_SIGNAL = 128  # a process that a signal has ended has this status, and the signal's number
+
+
+class RelayStartError(TunnelError):
+    """Raised if the relay of a tunnel cannot be started."""
 
 
 class MachineTunnels:
@@ -202,8 +207,8 @@ def _build_relay_argv(claims: MemberClaims, role: str, *, may_start: bool) -> li
 async def _serve_tunnel(
     tunnel: Tunnel, argv: list[str], environment: Mapping[str, str], expires_s: int
 ) -> None:
-    """Run a relay for the member, after its first message. Tell the member if something else than the
-    relay ends the tunnel.
+    """Run a relay for the member, after its first message. If something else than the relay ends the
+    tunnel, send the reason to the member.
     """
     status, reason = FAILURE_STATUS, ""
     try:
@@ -212,14 +217,17 @@ async def _serve_tunnel(
         await _run_relay(tunnel, argv, environment, expires_s)
     except TimeoutError:
         return
+    except RelayStartError as error:
+        status, reason = START_FAILURE_STATUS, str(error)
     except (FleetUnavailableError, TunnelError) as error:
         reason = str(error)
-    except OSError as error:
-        status = START_FAILURE_STATUS
-        reason = f"the relay cannot be started: {explain_os_error(error)}"
     except asyncio.CancelledError:
         reason = "`shim fleet run` has ended there"
         raise
+    except Exception as error:
+        # The other tunnels are not affected. Without an EXIT message, the member would wait.
+        traceback.print_exc()
+        reason = f"the tunnel has failed: {type(error).__name__}: {error}"
     finally:
         if reason:
             with suppress(TunnelError):
@@ -229,18 +237,10 @@ async def _serve_tunnel(
 async def _run_relay(
     tunnel: Tunnel, argv: list[str], environment: Mapping[str, str], expires_s: int
 ) -> None:
-    """Run a relay until it or the member ends. Raise TunnelError or FleetUnavailableError if the
-    tunnel is lost.
+    """Run a relay until it or the member ends. Raise RelayStartError if it cannot be started. Raise
+    TunnelError or FleetUnavailableError if the tunnel is lost.
     """
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=dict(environment),
-        start_new_session=True,
-        limit=MAX_DATA_BYTES,
-    )
+    process = await _start_relay(argv, environment)
     try:
         await run_until_first_end(
             _copy_output(tunnel, process),
@@ -250,6 +250,24 @@ async def _run_relay(
         )
     finally:
         await run_to_end(_stop_relay(process))
+
+
+async def _start_relay(
+    argv: list[str], environment: Mapping[str, str]
+) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=dict(environment),
+            start_new_session=True,
+            limit=MAX_DATA_BYTES,
+        )
+    except OSError as error:
+        reason = f"the relay cannot be started: {explain_os_error(error)}"
+        raise RelayStartError(reason) from None
 
 
 async def _wait_until_expired(expires_s: int) -> NoReturn:

@@ -27,6 +27,7 @@ from shim.core.fleet.tunnel import (
     TunnelEnd,
     TunnelError,
     TunnelKeys,
+    decode_exit,
 )
 from shim.fleet import machine_tunnels, publisher
 from shim.fleet.buckets import (
@@ -382,3 +383,34 @@ def test_relay_ends_when_its_output_cannot_be_sent(
             await cancel_tasks([serving, reading])
 
     run_connected(tunnels.lab, check_connection)
+
+
+def test_member_gets_the_reason_of_an_unexpected_error(
+    lab: FleetLab, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A tunnel that fails does not affect others."""
+
+    async def receive_exit(connection: FleetConnection) -> tuple[int, str]:
+        tunnel = await open_tunnel(connection, connection.join.machine)
+        await tunnel.send(MessageKind.PING)
+        async with asyncio.timeout(WAIT_SECONDS):
+            message = await tunnel.receive()
+        assert message.kind is MessageKind.EXIT
+        return decode_exit(message.content)
+
+    async def check_connection(connection: FleetConnection) -> None:
+        machine = MachineTunnels(connection, {"SHIM_STATE": str(lab.folder), "INVALID\0": ""})
+        serving = asyncio.create_task(machine.serve())
+        await connection.client.flush()
+        for _ in range(2):
+            status, reason = await receive_exit(connection)
+            assert (status, reason) == (
+                255,
+                "the tunnel has failed: ValueError: embedded null byte",
+            )
+        await wait_for(lambda: not machine._tasks)
+        assert not serving.done()
+        await cancel_tasks([serving])
+
+    run_connected(lab, check_connection)
+    assert "ValueError: embedded null byte" in capfd.readouterr().err
