@@ -73,6 +73,8 @@ class FleetProcess:
         self._view = FleetView(join)
         self._generation = secrets.token_hex(GENERATION_BYTES)
         self._problem = "not connected yet"
+        self._clients = set[asyncio.StreamWriter]()
+        self._is_stopping = False
 
     async def run(self) -> None:
         """Run until a signal arrives."""
@@ -84,7 +86,10 @@ class FleetProcess:
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(signal_number, stop_requested.set)
         async with server:
-            await run_until_first_end(self._stay_connected(), _wait(stop_requested))
+            try:
+                await run_until_first_end(self._stay_connected(), _wait(stop_requested))
+            finally:
+                self._disconnect_clients()
 
     async def _stay_connected(self) -> NoReturn:
         """Connect again whenever the connection is lost."""
@@ -158,14 +163,24 @@ class FleetProcess:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Answer the requests of a command of this user."""
+        self._clients.add(writer)
         try:
-            while line := await reader.readline():
+            while not self._is_stopping and (line := await reader.readline()):
                 writer.write(self._answer_request(line))
                 await writer.drain()
         except (OSError, ValueError):  # the client has gone, or has sent too much
             pass
         finally:
+            self._clients.discard(writer)
             writer.close()
+
+    def _disconnect_clients(self) -> None:
+        """End all connections of commands. Since Python 3.12.1, a server waits for them, and the page
+        keeps its connection open.
+        """
+        self._is_stopping = True
+        for writer in self._clients:
+            writer.transport.abort()
 
     def _answer_request(self, line: bytes) -> bytes:
         try:

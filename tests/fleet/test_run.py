@@ -1,0 +1,49 @@
+"""The process `shim fleet run`, while the server of the fleet is not available."""
+
+import asyncio
+from pathlib import Path
+
+from shim.bridge import sockets
+from shim.core.bridge.frames import encode_frame, parse_frame
+from shim.core.fleet.join_file import parse_join_file
+from shim.fleet import admin
+from shim.fleet.folder import store_join_file
+from shim.fleet.run import FleetProcess
+from shim.state.config import get_fleet_folder
+
+WAIT_SECONDS = 5
+MAX_FRAME_BYTES = 64 * 1024
+
+
+def join_fleet(folder):
+    """Create a fleet whose server does not run. Return the join file and the environment of its first
+    machine.
+    """
+    path = admin.create_fleet(str(folder / "admin"), "home", "tls://127.0.0.1:1", "build")
+    join = parse_join_file(Path(path).read_bytes(), path)
+    state = folder / "state"
+    state.mkdir(mode=0o700)
+    environment = {"SHIM_STATE": str(state), "HOME": str(folder)}
+    store_join_file(join, environment)
+    return join, environment
+
+
+def test_process_disconnects_its_clients_when_it_ends(tmp_path):
+    """Since Python 3.12.1, a server waits for its clients, and the page stays connected."""
+    join, environment = join_fleet(tmp_path)
+
+    async def check_end():
+        running = asyncio.create_task(FleetProcess(join, environment).run())
+        await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        with sockets.connect_to_host(get_fleet_folder(environment)) as client:
+            client.setblocking(False)
+            async with asyncio.timeout(WAIT_SECONDS):
+                await loop.sock_sendall(client, encode_frame("status"))
+                frame = parse_frame(await loop.sock_recv(client, MAX_FRAME_BYTES))
+                assert frame["kind"] == "status"
+                running.cancel()
+                await asyncio.wait([running])
+                assert await loop.sock_recv(client, MAX_FRAME_BYTES) == b""
+
+    asyncio.run(check_end())
