@@ -23,7 +23,7 @@ from shim.core.errors import ShimError, explain_os_error
 from shim.core.fleet.join_file import JoinFile, get_member_key_pair
 from shim.core.fleet.subjects import build_inbox_prefix
 
-CONNECT_TIMEOUT_S = 5.0  # a server that needs longer counts as unavailable
+CONNECT_TIMEOUT_S = 5  # a server that needs longer counts as unavailable
 # A server that answers none of MAX_OPEN_PINGS pings is lost. Both ends have the same limits.
 PING_INTERVAL_S = 2
 MAX_OPEN_PINGS = 2
@@ -133,6 +133,7 @@ class FleetConnection:
                     allow_reconnect=False,
                     max_reconnect_attempts=1,
                     reconnect_time_wait=0,
+                    connect_timeout=CONNECT_TIMEOUT_S,
                     ping_interval=PING_INTERVAL_S,
                     max_outstanding_pings=MAX_OPEN_PINGS,
                     flush_timeout=SEND_TIMEOUT_S,
@@ -193,7 +194,7 @@ class FleetConnection:
         if self._failure:
             return self._failure
         if isinstance(error, TimeoutError):
-            return f"no answer from {self.join.url} within {CONNECT_TIMEOUT_S:g} s"
+            return f"no answer from {self.join.url} within {CONNECT_TIMEOUT_S} s"
         if error is None:
             return self.client.explain_loss()
         return f"{self.join.url}: {explain_os_error(error)}"

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 
 from shim.core.bridge.frames import FrameError, encode_frame, parse_frame
 from shim.core.errors import ShimError
-from shim.fleet.connection import connect_to_fleet
+from shim.fleet.connection import FleetConnection, FleetUnavailableError
 from shim.fleet.folder import require_join_file
 from shim.fleet.view import FleetMachine, FleetView, build_listing
 
 FAILURE_STATUS = 255
+# The command waits for an answer for 5 s, and this process needs a part of them to start.
+LIST_TIMEOUT_S = 3.0
 
 
 def answer_listing_requests(environment: Mapping[str, str]) -> int:
@@ -34,10 +36,19 @@ def answer_listing_requests(environment: Mapping[str, str]) -> int:
 
 async def load_fleet(environment: Mapping[str, str]) -> list[FleetMachine]:
     """Return all machines of the fleet except this one. Raise FrontendError if there is no fleet,
-    FleetUnavailableError if its server cannot be reached, or BucketError if it does not answer.
+    FleetUnavailableError if its server does not answer within LIST_TIMEOUT_S, or BucketError if it
+    refuses a request.
     """
     join = require_join_file(environment)
-    async with connect_to_fleet(join) as connection:
-        view = FleetView(join)
-        await view.load(connection)
-        return view.list_machines()
+    connection = FleetConnection(join)
+    view = FleetView(join)
+    try:
+        async with asyncio.timeout(LIST_TIMEOUT_S):
+            await connection.open()
+            await view.load(connection)
+    except TimeoutError:
+        reason = f"no answer from {join.url} within {LIST_TIMEOUT_S:g} s"
+        raise FleetUnavailableError(reason) from None
+    finally:
+        connection.client.abort()  # nothing must be sent, and a stalled server would delay the end
+    return view.list_machines()

@@ -18,6 +18,7 @@ from fleet_lab import FleetLab, read_admin_join
 from sandbox import wait_until
 from test_fleet_tunnels import PROGRAM, TunnelLab, is_running
 
+from shim.bridge.listings import FleetSessionLister
 from shim.core.fleet.join_file import get_member_key_pair, get_read_key
 from shim.core.fleet.subjects import MACHINES_BUCKET, SESSIONS_BUCKET, build_lease_subject
 from shim.core.fleet.tunnel import (
@@ -414,3 +415,13 @@ def test_member_gets_the_reason_of_an_unexpected_error(
 
     run_connected(lab, check_connection)
     assert "ValueError: embedded null byte" in capfd.readouterr().err
+
+
+def test_listing_has_the_reason_if_the_server_stalls(lab: FleetLab) -> None:
+    stall_server(lab)
+    with FleetSessionLister(["build"], lab.build_environment([])) as lister:
+        (listing,) = lister.list_sessions(includes_ended=True)
+    url = read_admin_join(lab).url
+    assert listing.problem == (
+        f"the server of the fleet is not available: no answer from {url} within 3 s"
+    )
