@@ -20,6 +20,7 @@ from test_fleet_tunnels import PROGRAM, TunnelLab, is_running
 
 from shim.bridge.listings import FleetSessionLister
 from shim.core.fleet.join_file import get_member_key_pair, get_read_key
+from shim.core.fleet.roles import DRIVE, MACHINE
 from shim.core.fleet.subjects import MACHINES_BUCKET, SESSIONS_BUCKET, build_lease_subject
 from shim.core.fleet.tunnel import (
     TO_MEMBER,
@@ -41,8 +42,10 @@ from shim.fleet.buckets import (
 )
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
 from shim.fleet.dial import open_tunnel
+from shim.fleet.folder import store_join_file
 from shim.fleet.log_stream import create_log_stream, read_log_messages
 from shim.fleet.machine_tunnels import MachineTunnels
+from shim.fleet.membership import load_process_status
 from shim.fleet.publisher import MachinePublisher
 from shim.fleet.tunnels import Tunnel, cancel_tasks, run_until_first_end
 from shim.fleet.view import FleetView
@@ -425,3 +428,24 @@ def test_listing_has_the_reason_if_the_server_stalls(lab: FleetLab) -> None:
     assert listing.problem == (
         f"the server of the fleet is not available: no answer from {url} within 3 s"
     )
+
+
+@pytest.mark.parametrize("role", [DRIVE, MACHINE])
+def test_process_reconnects_after_the_server_has_stalled(
+    lab: FleetLab, tmp_path: Path, role: str
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    environment = lab.build_environment([]) | {"SHIM_STATE": str(state)}
+    store_join_file(lab.invite("laptop", role), environment)
+    lab.run_machine("laptop", environment)
+
+    def has_problem() -> bool:
+        status = load_process_status(environment)
+        assert status is not None
+        return bool(status.problem)
+
+    stall_server(lab)
+    assert wait_until(has_problem, WAIT_SECONDS, LOOK_SECONDS)
+    continue_server(lab)
+    assert wait_until(lambda: not has_problem(), WAIT_SECONDS, LOOK_SECONDS)

@@ -28,7 +28,7 @@ def join_fleet(folder):
     return join, environment
 
 
-def test_process_disconnects_its_clients_when_it_ends(tmp_path):
+def test_process_that_ends_disconnects_its_clients(tmp_path):
     """Since Python 3.12.1, a server waits for its clients, and the page stays connected."""
     join, environment = join_fleet(tmp_path)
 
