@@ -30,7 +30,7 @@ from contextlib import suppress
 import orjson
 
 from shim.bridge import lock, sockets
-from shim.core.errors import FrontendError
+from shim.core.errors import FrontendError, SystemResourceError, explain_os_error
 from shim.core.policy.serialize import parse_settings as read_settings_text
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.json_text import dump_json
@@ -68,6 +68,15 @@ HOST_DIED_DETAIL = "the session's host crashed"  # shown for a session whose hos
 DAMAGED_DETAIL = "damaged: the file host.json {}"
 RESTORED_KEYS = ("cwd", "vendor", "name", "generation")  # metadata that is also in start.json
 ACTIVE_STATES = ("working", "blocked")  # states that only a running host can have
+
+
+class SessionScanError(SystemResourceError):
+    """Raised if the folder of the background sessions cannot be read, or if other users can write
+    it. An empty list would mean that all sessions were removed.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the background sessions of this machine cannot be listed: {reason}")
 
 
 class SessionRecord(NamedTuple):
@@ -149,9 +158,19 @@ def create_session_folder(session_id: str, environment: Mapping[str, str]) -> st
 
 def list_sessions(environment: Mapping[str, str]) -> list[SessionRecord]:
     """Return all running sessions, and up to MAX_ENDED_SESSIONS ended sessions. The most recently
-    created session comes first.
+    created session comes first. Return [] if other users can write the registry's folder. Raise
+    SessionScanError if the folder cannot be read.
 
     Clean up after dead hosts.
+    """
+    if can_others_write_dir(get_bridge_folder(environment)):
+        return []
+    return scan_sessions(environment)
+
+
+def scan_sessions(environment: Mapping[str, str]) -> list[SessionRecord]:
+    """Return the same sessions as `list_sessions`, but raise SessionScanError if other users can
+    write the registry's folder.
     """
     running_ids, other_ids = _list_session_ids(environment)
     records = [
@@ -170,22 +189,46 @@ def _list_session_ids(environment: Mapping[str, str]) -> tuple[list[str], list[s
 
     A host exits if its socket file is removed, so a folder without a socket file has no running
     session. Running sessions are therefore found quickly, without reading the files of all folders.
+
+    Raise SessionScanError if the registry's folder cannot be read, or if other users can write it.
     """
     running_ids = list[str]()
     other_ids = list[tuple[float, str]]()
     bridge_folder = get_bridge_folder(environment)
     if can_others_write_dir(bridge_folder):
-        return [], []
-    with suppress(OSError), os.scandir(bridge_folder) as entries:
-        for entry in entries:
-            if canonicalize_uuid(entry.name) != entry.name:
-                continue
-            if os.path.lexists(os.path.join(entry.path, sockets.SOCKET_FILE)):
-                running_ids.append(entry.name)
-                continue
-            with suppress(OSError):
-                other_ids.append((entry.stat(follow_symlinks=False).st_mtime, entry.name))
+        raise SessionScanError(explain_unusable_dir(bridge_folder))
+    try:
+        with os.scandir(bridge_folder) as entries:
+            for entry in entries:
+                if canonicalize_uuid(entry.name) != entry.name:
+                    continue
+                if os.path.lexists(os.path.join(entry.path, sockets.SOCKET_FILE)):
+                    running_ids.append(entry.name)
+                    continue
+                with suppress(OSError):
+                    other_ids.append((entry.stat(follow_symlinks=False).st_mtime, entry.name))
+    except FileNotFoundError:
+        return [], []  # there was no session yet
+    except OSError as error:
+        raise SessionScanError(f"{bridge_folder}: {explain_os_error(error)}") from None
     return running_ids, [session_id for _, session_id in sorted(other_ids, reverse=True)]
+
+
+def is_session_unreadable(session_id: str, environment: Mapping[str, str]) -> bool:
+    """Return whether a session exists, but is not listed, because its files cannot be read now. For
+    example, this process has opened too many files.
+    """
+    if canonicalize_uuid(session_id) != session_id:
+        return False
+    if find_session_trusting_metadata(session_id, environment) is not None:
+        return False
+    try:
+        os.lstat(get_session_folder(session_id, environment))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def find_session_trusting_metadata(
@@ -383,13 +426,15 @@ def remove_old_sessions(environment: Mapping[str, str], days: float) -> int:
     """Remove sessions that ended more than `days` ago, and the oldest ended sessions beyond
     MAX_ENDED_SESSIONS. Return the number of removed sessions.
 
-    Running sessions are never removed.
+    Running sessions are never removed. Nothing is removed if the registry's folder cannot be read.
     """
     ended_sessions = list[tuple[float, SessionRecord]]()
     removed_count = 0
-    for session_id in (
-        session_id for session_ids in _list_session_ids(environment) for session_id in session_ids
-    ):
+    try:
+        running_ids, other_ids = _list_session_ids(environment)
+    except SessionScanError:
+        return 0
+    for session_id in running_ids + other_ids:
         session = find_session_trusting_metadata(session_id, environment)
         if session is not None and not session.is_running:
             with suppress(OSError):

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from shim import __version__
 from shim.bridge.machines.relay import list_relayed_sessions
+from shim.bridge.registry import SessionScanError, is_session_unreadable
 from shim.core.errors import FrontendError
 from shim.core.fleet.join_file import get_member_key_pair, get_read_key
 from shim.core.fleet.registry import (
@@ -42,6 +43,7 @@ from shim.fleet.buckets import (
     read_entry,
 )
 from shim.fleet.connection import FleetConnection, FleetUnavailableError
+from shim.io.stderr import warn
 
 # The local registry is read this often. Reading 100 sessions takes a few milliseconds.
 SCAN_INTERVAL_S = 1.0
@@ -83,7 +85,9 @@ class MachinePublisher:
         self._lease = Lease(generation, platform.node())
         self._lease_subject = build_lease_subject(connection.join.machine)
         self._lease_sequence = 0
+        # The fields of each session that the server has, or b"" if they are not known.
         self._published: dict[str, bytes] = {}
+        self._scan_problem = ""
         self.scan_requested = asyncio.Event()  # set if sessions may have changed
 
     async def start(self) -> None:
@@ -113,22 +117,27 @@ class MachinePublisher:
                 wait_s = RENEWAL_RETRY_S
 
     async def publish(self) -> NoReturn:
-        """Publish the machine, its sessions, and all changes of them. Raise BucketError if the server
-        refuses an entry.
+        """Publish the machine, its sessions, and all changes of them. Nothing changes while the local
+        registry cannot be read. Raise BucketError if the server refuses an entry.
         """
         await create_buckets(self._client)
         await self._put_machine_entry()
-        await self._remove_old_sessions()
-        self._published.clear()
+        self._published = dict.fromkeys(await self._list_stored_sessions(), b"")
         while True:
             self.scan_requested.clear()
-            await self.publish_sessions()
+            try:
+                await self.publish_sessions()
+                self._scan_problem = ""
+            except SessionScanError as error:
+                self._report_scan_problem(str(error))
             with suppress(TimeoutError):
                 async with asyncio.timeout(SCAN_INTERVAL_S):
                     await self.scan_requested.wait()
 
     async def publish_sessions(self) -> None:
-        """Publish the sessions that have changed, and remove those that were removed here."""
+        """Publish the sessions that have changed, and remove those that were removed here. Raise
+        SessionScanError if the local registry cannot be read.
+        """
         sessions = await self._list_sessions()
         contents = {str(fields["session"]): dump_json(fields) for fields in sessions}
         for fields in sessions:
@@ -139,6 +148,8 @@ class MachinePublisher:
                 await self._put(build_session_subject(self._join.machine, session), fields)
                 self._published[session] = contents[session]
         for session in [each for each in self._published if each not in contents]:
+            if await asyncio.to_thread(is_session_unreadable, session, self._environment):
+                continue
             await delete_entry(self._client, build_session_subject(self._join.machine, session))
             del self._published[session]
 
@@ -201,14 +212,18 @@ class MachinePublisher:
         subject = build_session_subject(self._join.machine, MACHINE_ENTRY)
         await put_entry(self._client, subject, sealed)
 
-    async def _remove_old_sessions(self) -> None:
-        """Remove the entries of sessions that were removed here while there was no connection."""
-        sessions = await self._list_sessions()
-        present = {MACHINE_ENTRY, *(str(fields["session"]) for fields in sessions)}
+    async def _list_stored_sessions(self) -> list[str]:
+        """Return the sessions of this machine that the server has entries of."""
         pattern = build_session_subject(self._join.machine, "*")
-        for stored in await read_entries(self._client, SESSIONS_BUCKET, pattern):
-            if stored.data and split_session_subject(stored.subject)[1] not in present:
-                await delete_entry(self._client, stored.subject)
+        entries = await read_entries(self._client, SESSIONS_BUCKET, pattern)
+        names = [split_session_subject(stored.subject)[1] for stored in entries if stored.data]
+        return [name for name in names if name != MACHINE_ENTRY]
+
+    def _report_scan_problem(self, problem: str) -> None:
+        """Print a problem that is new."""
+        if problem != self._scan_problem:
+            warn(f"{problem}\n")
+        self._scan_problem = problem
 
     async def _list_sessions(self) -> list[dict[str, Any]]:
         sessions = await asyncio.to_thread(

@@ -8,11 +8,17 @@ does not fit the session's log, or if there is none, the copy is made again from
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from typing import NoReturn
 
 from shim.bridge.client import HostNotAnsweringError, HostUnavailableError, connect_to_session
 from shim.bridge.ended_session import has_cursor_line, open_ended_log
-from shim.bridge.registry import SessionRecord, list_sessions
+from shim.bridge.registry import (
+    SessionRecord,
+    SessionScanError,
+    is_session_unreadable,
+    scan_sessions,
+)
 from shim.core.bridge.frames import WATCH, LogCursor
 from shim.core.errors import FrontendError
 from shim.core.fleet.join_file import get_member_key_pair, get_read_key
@@ -62,9 +68,10 @@ class SessionReplicator:
         self._stored_sessions = await list_stored_sessions(client, join.fleet, join.machine)
         try:
             while True:
-                sessions = await asyncio.to_thread(list_sessions, self._environment)
-                self._start_copies(sessions)
-                await self._remove_copies(sessions)
+                with suppress(SessionScanError):  # MachinePublisher reports it
+                    sessions = await asyncio.to_thread(scan_sessions, self._environment)
+                    self._start_copies(sessions)
+                    await self._remove_copies(sessions)
                 await asyncio.sleep(SCAN_INTERVAL_S)
                 self._collect_copies()
         finally:
@@ -97,6 +104,8 @@ class SessionReplicator:
         present = {session.session_id for session in sessions}
         client, join = self._connection.client, self._connection.join
         for session_id in self._stored_sessions - present - self._tasks.keys():
+            if await asyncio.to_thread(is_session_unreadable, session_id, self._environment):
+                continue
             subject = build_log_subject(join.fleet, join.machine, session_id)
             await remove_log_messages(client, subject)
             self._stored_sessions.discard(session_id)

@@ -1,6 +1,7 @@
 """Running sessions, ended sessions, and their stored data: only files, without a host."""
 
 import os
+import resource
 import time
 from contextlib import nullcontext
 
@@ -248,6 +249,33 @@ def test_sessions_in_a_folder_writable_by_others_are_ignored(environment, mode, 
         == is_visible
     )
     assert capfd.readouterr().err.count("must be owned by you and private") == (not is_visible)
+
+
+def test_folder_that_cannot_be_read_is_not_an_empty_list(environment):
+    """The process has no free descriptor. With an empty list, the fleet would remove all sessions."""
+    folder = keep(environment, state="done", status=None, pid=None)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free_descriptor = os.open(os.devnull, os.O_RDONLY)
+    os.close(free_descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free_descriptor, limits[1]))
+    try:
+        with pytest.raises(registry.SessionScanError, match="Too many open files"):
+            registry.list_sessions(environment)
+        assert registry.is_session_unreadable(SESSION, environment)
+        assert registry.remove_old_sessions(environment, 0) == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert not registry.is_session_unreadable(SESSION, environment)
+    os.chmod(registry.get_bridge_folder(environment), 0o777)
+    with pytest.raises(registry.SessionScanError, match="must be owned by you"):
+        registry.scan_sessions(environment)
+    assert os.path.exists(folder)
+
+
+def test_removed_session_is_not_unreadable(environment):
+    assert registry.scan_sessions(environment) == []
+    assert not registry.is_session_unreadable(SESSION, environment)
+    assert not registry.is_session_unreadable("..", environment)
 
 
 def damage(folder, how):

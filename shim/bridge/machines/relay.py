@@ -92,10 +92,12 @@ def _read_line() -> bytes | None:
 def list_relayed_sessions(
     environment: Mapping[str, str], *, includes_ended: bool
 ) -> list[dict[str, Any]]:
-    """Return the metadata of all running sessions, and of up to MAX_ENDED_SESSIONS ended sessions."""
+    """Return the metadata of all running sessions, and of up to MAX_ENDED_SESSIONS ended sessions.
+    Raise SessionScanError if they cannot be listed.
+    """
     sessions = list[dict[str, Any]]()
     ended_count = 0
-    for session in registry.list_sessions(environment):
+    for session in registry.scan_sessions(environment):
         if not session.is_running:
             ended_count += 1
             if not includes_ended or ended_count > MAX_ENDED_SESSIONS:
