@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import nats.errors
 from nats.aio.client import Client
@@ -23,7 +24,9 @@ from shim.fleet.buckets import (
 # The limits of the copies. The oldest lines are removed first.
 MAX_LINES_PER_SESSION = 50_000
 MAX_STREAM_BYTES = 2 * 1024**3
+# The limits of a batch. The client library drops messages if more than 128 MiB are waiting.
 READ_BATCH_LINES = 500
+READ_BATCH_BYTES = 16 * 1024**2
 # The server removes the consumer of a reader that has gone.
 CONSUMER_TTL_S = 30
 # Readers of all logs at the same time. Any member may create consumers, which need memory.
@@ -32,6 +35,9 @@ CONSUMER_NAME_BYTES = 16  # the name is a secret between the reader and the serv
 # Removes all earlier messages of the subject, and then itself.
 REMOVAL_HEADERS = {"Nats-Rollup": "sub", "Nats-TTL": "60s"}
 LAST_SEQUENCE_HEADER = "Nats-Expected-Last-Subject-Sequence"
+# The statuses that end a batch: there are no further messages, or the next one exceeds the bytes.
+NO_MESSAGES_STATUS = "404"
+EXCEEDED_BYTES_STATUS = "409 Message Size Exceeds MaxBytes"
 
 
 async def create_log_stream(client: Client, fleet: str) -> None:
@@ -88,30 +94,48 @@ async def read_log_messages(client: Client, subject: str) -> AsyncIterator[Msg]:
         client, f"$JS.API.CONSUMER.CREATE.{LOG_STREAM}.{name}.{subject}", dump_json(body)
     )
     try:
-        is_complete = False
-        while not is_complete:
+        count = 1
+        while count:
             count = 0
             async for message in _pull_batch(client, name):
                 count += 1
                 yield message
-            is_complete = count < READ_BATCH_LINES
     finally:
-        await client.publish(f"$JS.API.CONSUMER.DELETE.{LOG_STREAM}.{name}", b"")
+        with suppress(nats.errors.Error):  # the server removes it after CONSUMER_TTL_S
+            await client.publish(f"$JS.API.CONSUMER.DELETE.{LOG_STREAM}.{name}", b"")
 
 
 async def _pull_batch(client: Client, name: str) -> AsyncIterator[Msg]:
-    """Yield the next messages of a consumer, at most READ_BATCH_LINES."""
+    """Yield the next messages of a consumer, or nothing at the end of the log. Raise BucketError if
+    the server does not answer, or no longer has the consumer.
+    """
     inbox = client.new_inbox()
-    subscription = await client.subscribe(inbox)
     try:
-        body = dump_json({"batch": READ_BATCH_LINES, "no_wait": True})
+        subscription = await client.subscribe(inbox)
+    except nats.errors.Error as error:
+        raise BucketError(f"the log is not complete: {error}") from None
+    try:
+        body = dump_json(
+            {"batch": READ_BATCH_LINES, "max_bytes": READ_BATCH_BYTES, "no_wait": True}
+        )
         await client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{LOG_STREAM}.{name}", body, reply=inbox)
         for _ in range(READ_BATCH_LINES):
             message = await subscription.next_msg(REQUEST_TIMEOUT_S)
-            if get_status(message):
+            status = get_status(message)
+            if status:
+                _check_end_of_batch(status, message)
                 return
             yield message
     except (nats.errors.Error, TimeoutError) as error:
         raise BucketError(f"the log is not complete: {error}") from None
     finally:
         await unsubscribe(subscription)
+
+
+def _check_end_of_batch(status: str, message: Msg) -> None:
+    """Raise BucketError if a status does not end a batch. For example, the server removes the consumer
+    of a reader that has paused for CONSUMER_TTL_S.
+    """
+    description = f"{status} {(message.headers or {}).get('Description', '')}".strip()
+    if status != NO_MESSAGES_STATUS and description != EXCEEDED_BYTES_STATUS:
+        raise BucketError(f"the log is not complete: status {description}")

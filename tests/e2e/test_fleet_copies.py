@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import anyio
 import pytest
-from fleet_lab import FleetLab
+from fleet_lab import FleetLab, read_admin_join
 from sandbox import wait_until
-from test_fleet import Home, read_copied_lines
+from test_fleet import UUID, Home, read_copied_lines, run_connected
 from test_machines import LOOK_SECONDS, TURN_SECONDS, list_agents, read_lines, run_shim
+
+from shim.core.fleet import subjects
+from shim.core.fleet.subjects import LOG_STREAM
+from shim.fleet import log_stream
+from shim.fleet.buckets import BucketError, request_json
+from shim.fleet.connection import FleetConnection
+from shim.fleet.log_stream import create_log_stream, read_log_messages
 
 pytestmark = pytest.mark.e2e
 
@@ -29,6 +38,70 @@ def home(tmp_path: Path) -> Iterator[Home]:
         run_shim(home.build, "claude", "daemon", "stop", "--any")
     finally:
         lab.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[FleetLab]:
+    """Yield a fleet whose machine `here` does not run."""
+    lab = FleetLab(tmp_path)
+    try:
+        yield lab
+    finally:
+        lab.close()
+
+
+async def store_messages(connection: FleetConnection, count: int, size: int) -> str:
+    """Store messages as the log of a session of `here`. Return their subject."""
+    await create_log_stream(connection.client, "home")
+    subject = subjects.build_log_subject("home", "here", UUID)
+    for _ in range(count):
+        await connection.client.publish(subject, bytes(size))
+    await request_json(connection.client, subject, bytes(size))
+    return subject
+
+
+async def count_consumers(connection: FleetConnection) -> int:
+    info = await request_json(connection.client, f"$JS.API.STREAM.INFO.{LOG_STREAM}", b"")
+    count: int = info["state"]["consumer_count"]
+    return count
+
+
+async def skip_messages(messages: AsyncIterator[object], count: int) -> None:
+    for _ in range(count):
+        await anext(messages)
+
+
+def test_log_without_its_end_is_not_complete(
+    server: FleetLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server removes the consumer of a reader that pauses."""
+    monkeypatch.setattr(log_stream, "CONSUMER_TTL_S", 1)
+    count = 2 * log_stream.READ_BATCH_LINES
+
+    async def read(connection: FleetConnection) -> None:
+        messages = read_log_messages(connection.client, await store_messages(connection, count, 10))
+        await skip_messages(messages, log_stream.READ_BATCH_LINES)
+        with anyio.fail_after(TURN_SECONDS):
+            while await count_consumers(connection):
+                await asyncio.sleep(LOOK_SECONDS)
+        with pytest.raises(BucketError, match="the log is not complete: status 503"):
+            await skip_messages(messages, count)
+
+    run_connected(read_admin_join(server), read)
+
+
+def test_log_is_read_in_batches_of_few_bytes(
+    server: FleetLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_stream, "READ_BATCH_BYTES", 2 * 1024**2)
+
+    async def read(connection: FleetConnection) -> int:
+        subject = await store_messages(connection, 11, 900 * 1024)
+        sizes = [len(each.data) async for each in read_log_messages(connection.client, subject)]
+        assert set(sizes) == {900 * 1024}
+        return len(sizes)
+
+    assert run_connected(read_admin_join(server), read) == 12
 
 
 def read_machine_log(home: Home) -> str:
