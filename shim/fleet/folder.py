@@ -16,38 +16,53 @@ from shim.state.config import JOIN_FILE, get_fleet_folder, has_fleet
 from shim.state.files import ensure_private_dir, read_state_file, remove_file, write_state_file
 
 
-def load_join_file(environment: Mapping[str, str]) -> JoinFile | None:
-    """Load the join file of this user's fleet. Return None if there is no fleet. Raise FrontendError
-    if the file is not valid, or if the membership has ended.
+class MembershipError(FrontendError):
+    """Raised if this machine is not a member of a fleet, or if another machine uses its membership. A
+    new attempt would fail, too.
     """
+
+
+def load_join_file(environment: Mapping[str, str]) -> JoinFile | None:
+    """Load the join file of this user's fleet. Return None if there is no fleet. Raise
+    MembershipError if the file is not valid, or if the membership has ended.
+    """
+    join = load_stored_join_file(environment)
+    if join is not None:
+        check_expiry(join)
+    return join
+
+
+def load_stored_join_file(environment: Mapping[str, str]) -> JoinFile | None:
+    """Load the join file like `load_join_file`, even if the membership has ended."""
     if not has_fleet(environment):
         return None
     folder = get_fleet_folder(environment)
     data = read_state_file(folder, JOIN_FILE, MAX_JOIN_FILE_BYTES)
     if data is None:
         return None
-    join = parse_join_file(data, os.path.join(folder, JOIN_FILE))
-    check_expiry(join)
-    return join
+    try:
+        return parse_join_file(data, os.path.join(folder, JOIN_FILE))
+    except FrontendError as error:
+        raise MembershipError(str(error), hint=error.hint) from None
 
 
 def require_join_file(environment: Mapping[str, str]) -> JoinFile:
-    """Load the join file of this user's fleet. Raise FrontendError if there is no fleet, or if the
+    """Load the join file of this user's fleet. Raise MembershipError if there is no fleet, or if the
     membership has ended.
     """
     join = load_join_file(environment)
     if join is None:
-        raise FrontendError(
+        raise MembershipError(
             "this machine has not joined a fleet", hint="join one with `shim fleet join FILE`"
         )
     return join
 
 
 def check_expiry(join: JoinFile) -> None:
-    """Raise FrontendError if the membership has ended."""
+    """Raise MembershipError if the membership has ended."""
     if join.expires and join.expires <= time.time():
         end = time.strftime("%Y-%m-%d %H:%M", time.localtime(join.expires))
-        raise FrontendError(
+        raise MembershipError(
             f"the membership of {join.machine} in the fleet {join.fleet} ended at {end}",
             hint=f"if the clock of this machine is right, {NEW_FILE_HINT}",
         )

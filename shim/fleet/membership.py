@@ -3,6 +3,8 @@ removal of this machine's entries.
 """
 
 import asyncio
+import errno
+import os
 import socket
 import time
 from collections.abc import Mapping
@@ -30,8 +32,8 @@ from shim.fleet.buckets import (
     parse_server_time,
     read_entries,
 )
-from shim.fleet.connection import FleetConnection, connect_to_fleet
-from shim.fleet.folder import require_join_file
+from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
+from shim.fleet.folder import MembershipError, check_expiry
 from shim.fleet.log_stream import (
     create_log_stream,
     list_stored_sessions,
@@ -41,6 +43,17 @@ from shim.state.config import get_fleet_folder
 
 STATUS_TIMEOUT_S = 2.0
 MAX_STATUS_BYTES = 64 * 1024
+# The beginnings of the server's answers to a member that it does not know, or no longer.
+REFUSALS = (
+    "authorization violation",
+    "user authentication expired",
+    "user authentication revoked",
+    "account authentication expired",
+)
+# The server ends the connection of a member that it refuses. About half of the time, the client
+# library reports only this end, and not the refusal.
+LOGIN_ATTEMPTS = 10
+LOGIN_ENDS = (os.strerror(errno.EPIPE), os.strerror(errno.ECONNRESET))
 
 
 class ProcessStatus(NamedTuple):
@@ -101,11 +114,20 @@ def _read_line(connection: socket.socket) -> bytes:
         return file.readline(MAX_STATUS_BYTES)
 
 
-def remove_entries(environment: Mapping[str, str]) -> None:
+def remove_entries(join: JoinFile) -> None:
     """Remove the lease, the sessions, the entry and the copied logs of this machine. Raise
-    FleetUnavailableError or BucketError if this fails.
+    FleetUnavailableError or BucketError if this fails, and MembershipError if it can never succeed.
     """
-    asyncio.run(_remove_entries(require_join_file(environment)))
+    for attempt in range(1, LOGIN_ATTEMPTS + 1):
+        try:
+            asyncio.run(_remove_entries(join))
+            return
+        except FleetUnavailableError as error:
+            check_expiry(join)
+            if error.reason.lower().startswith(REFUSALS):
+                raise MembershipError(f"the server refuses this member: {error.reason}") from None
+            if attempt == LOGIN_ATTEMPTS or not error.reason.endswith(LOGIN_ENDS):
+                raise
 
 
 async def _remove_entries(join: JoinFile) -> None:

@@ -10,16 +10,17 @@ from pathlib import Path
 
 import anyio
 import pytest
-from fleet_lab import FleetLab, read_admin_join
+from fleet_lab import HERE, FleetLab, read_admin_join
 from sandbox import wait_until
 from test_fleet import UUID, Home, read_copied_lines, run_connected
 from test_machines import LOOK_SECONDS, TURN_SECONDS, list_agents, read_lines, run_shim
 
 from shim.core.fleet import subjects
 from shim.core.fleet.subjects import LOG_STREAM
-from shim.fleet import log_stream
+from shim.fleet import admin, log_stream
 from shim.fleet.buckets import BucketError, request_json
 from shim.fleet.connection import FleetConnection
+from shim.fleet.folder import store_join_file
 from shim.fleet.log_stream import create_log_stream, read_log_messages
 
 pytestmark = pytest.mark.e2e
@@ -130,3 +131,43 @@ def test_machine_that_cannot_read_its_sessions_removes_nothing(home: Home) -> No
     assert listed in list_agents(home.here, "--all")
     assert read_copied_lines(home, uuid) == expected
     assert read_machine_log(home).count("cannot be listed") == 1
+
+
+@pytest.mark.parametrize("damage", ["expired", "damaged"])
+def test_machine_leaves_after_the_end_of_its_membership(server: FleetLab, damage: str) -> None:
+    environment = server.build_environment([])
+    join_file = Path(environment["SHIM_STATE"], "fleet", "join.json")
+    if damage == "expired":
+        store_join_file(read_admin_join(server)._replace(expires=1), environment)
+        server.kill_server()
+    else:
+        join_file.write_text("{")
+    join = ("fleet", "join", str(Path(server.admin_folder, f"{HERE}.join")))
+    assert "already joined a fleet" in run_shim(environment, *join).stderr
+    done = run_shim(environment, "fleet", "leave")
+    assert (done.returncode, done.stdout) == (0, "left the fleet\n"), done.stderr
+    assert "stay in the registry" in done.stderr
+    assert not join_file.exists()
+    if damage == "expired":
+        server.start_server()
+    assert run_shim(environment, *join).returncode == 0
+
+
+def test_key_of_a_machine_stays_until_its_entries_are_removed(server: FleetLab) -> None:
+    environment = server.build_environment([])
+    folder = Path(environment["SHIM_STATE"], "fleet")
+    server.kill_server()
+    refused = run_shim(environment, "fleet", "leave")
+    assert (refused.returncode, "--force" in refused.stderr) == (1, True)
+    assert folder.exists()
+    assert run_shim(environment, "fleet", "leave", "--force").stdout == "left the fleet\n"
+    assert not folder.exists()
+    # A removed member can never remove its entries.
+    store_join_file(server.invite("old", "machine"), environment)
+    admin.revoke_member(server.admin_folder, "old")
+    server.start_server()
+    left = run_shim(environment, "fleet", "leave")
+    assert (left.stdout, "the server refuses" in left.stderr) == ("left the fleet\n", True), (
+        left.stderr
+    )
+    assert not folder.exists()

@@ -142,23 +142,48 @@ def _check_server(join: "JoinFile") -> None:
         raise typer.Exit(1) from None
 
 
-def leave_fleet() -> None:
+def leave_fleet(
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Leave even if the entries cannot be removed.")
+    ] = False,
+) -> None:
     """Leave the fleet: remove this machine's entries and copied logs, and its private key.
+
+    The key stays if the server cannot be reached, because only this key can remove the entries.
 
     Example: shim fleet leave
     """
     from shim.fleet import membership
     from shim.fleet.folder import remove_fleet_folder, require_join_file
 
-    require_join_file(os.environ)
+    if not has_fleet(os.environ):
+        require_join_file(os.environ)
     if membership.load_process_status(os.environ) is not None:
         raise CommandUsageError("`shim fleet run` still runs", hint="stop it first")
-    try:
-        membership.remove_entries(os.environ)
-    except ShimError as error:
-        warn(f"the entries of this machine stay in the registry: {error}\n")
+    _remove_entries(must_leave=force)
     remove_fleet_folder(os.environ)
     typer.echo("left the fleet")
+
+
+def _remove_entries(*, must_leave: bool) -> None:
+    """Remove this machine's entries from the fleet. Print a warning if they stay there. Raise
+    FrontendError if a later attempt could remove them, unless `must_leave` is set.
+    """
+    from shim.fleet import membership
+    from shim.fleet.folder import MembershipError, load_stored_join_file
+
+    try:
+        join = load_stored_join_file(os.environ)
+        if join is not None:
+            membership.remove_entries(join)
+    except ShimError as error:
+        if not (must_leave or isinstance(error, MembershipError)):
+            raise FrontendError(
+                f"the entries of this machine cannot be removed: {error}",
+                hint="try again later; `shim fleet leave --force` leaves them in the registry",
+            ) from None
+        warn(f"the entries of this machine stay in the registry: {error}\n")
 
 
 def dial(
