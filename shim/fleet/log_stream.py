@@ -1,5 +1,6 @@
 """The stream of the fleet's server with the copies of session lines."""
 
+import datetime
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -27,6 +28,8 @@ MAX_STREAM_BYTES = 2 * 1024**3
 # The limits of a batch. The client library drops messages if more than 128 MiB are waiting.
 READ_BATCH_LINES = 500
 READ_BATCH_BYTES = 16 * 1024**2
+# A stream with this part of its bytes is full: the server removes old lines, or will soon.
+FULL_STREAM_PART = 0.9
 # The server removes the consumer of a reader that has gone.
 CONSUMER_TTL_S = 30
 # Readers of all logs at the same time. Any member may create consumers, which need memory.
@@ -67,6 +70,25 @@ async def list_stored_sessions(client: Client, fleet: str, machine: str) -> set[
     )
     subjects = as_dict(as_dict(info.get("state")).get("subjects"))
     return {str(subject).rpartition(".")[2] for subject in subjects}
+
+
+async def is_age_evicted(client: Client, age_s: float) -> bool:
+    """Return whether the stream is full, and its oldest line is newer than a session that has ended
+    before this time. Raise BucketError if the server does not answer.
+    """
+    info = await request_json(client, f"$JS.API.STREAM.INFO.{LOG_STREAM}", b"")
+    state = as_dict(info.get("state"))
+    try:
+        is_full = state["bytes"] >= FULL_STREAM_PART * as_dict(info["config"])["max_bytes"]
+        oldest_age = _parse_time(info["ts"]) - _parse_time(state["first_ts"])
+    except (KeyError, TypeError, ValueError):
+        raise BucketError("the state of the log stream is not valid") from None
+    return is_full and age_s > oldest_age.total_seconds()
+
+
+def _parse_time(text: str) -> datetime.datetime:
+    """Parse a time of the server, which has nanoseconds."""
+    return datetime.datetime.fromisoformat(f"{text[:19]}+00:00")
 
 
 async def remove_log_messages(client: Client, subject: str) -> int:

@@ -7,11 +7,13 @@ does not fit the session's log, or if there is none, the copy is made again from
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NoReturn
 
-from shim.bridge.client import HostNotAnsweringError, HostUnavailableError, connect_to_session
+from shim.bridge.client import HostNotAnsweringError, connect_to_session
 from shim.bridge.ended_session import has_cursor_line, open_ended_log
 from shim.bridge.registry import (
     SessionRecord,
@@ -20,7 +22,7 @@ from shim.bridge.registry import (
     scan_sessions,
 )
 from shim.core.bridge.frames import WATCH, LogCursor
-from shim.core.errors import FrontendError
+from shim.core.errors import FrontendError, ShimError
 from shim.core.fleet.join_file import get_member_key_pair, get_read_key
 from shim.core.fleet.replica import (
     MAX_REPLICATED_BYTES,
@@ -33,21 +35,48 @@ from shim.core.fleet.replica import (
 )
 from shim.core.fleet.sealing import NONCE_BYTES, SealError
 from shim.core.fleet.subjects import LOG_STREAM, build_log_subject
-from shim.fleet.buckets import read_last_message, read_sequence, request_json
+from shim.core.reading.diagnostics import escape_control_chars
+from shim.fleet.buckets import BucketError, read_last_message, read_sequence, request_json
 from shim.fleet.connection import FleetConnection
 from shim.fleet.log_stream import (
     LAST_SEQUENCE_HEADER,
     create_log_stream,
+    is_age_evicted,
     list_stored_sessions,
     remove_log_messages,
 )
+from shim.io.stderr import warn
 
 SCAN_INTERVAL_S = 1.0
 READ_BATCH_LINES = 256
 # The reasons of a gap after which a host sends its whole log.
 RESTART_REASONS = ("generation", "unknown")
-# Sessions that are copied at the same time. Each has a connection to its host.
-MAX_COPIES = 200
+# Sessions that are copied at the same time. A running one has a connection to its host.
+MAX_RUNNING_COPIES = 180
+MAX_ENDED_COPIES = 20
+# If more sessions run, a copy ends after this time, so that another one can start.
+COPY_TURN_S = 30.0
+COPY_RETRY_S = 10.0  # the wait after a failure
+MAX_PROBLEM_CHARS = 300
+
+
+@dataclass
+class CopyState:
+    """The copy of one session: its task while it runs, and the result of the last attempt.
+
+    change         the state of the session when the copy started
+    copied_change  the state in which an ended session was copied completely, or None
+    started_s, retry_s  the start of the last copy, and of the next attempt, on the monotonic clock
+    problem        why the last attempt failed, or ""
+    """
+
+    task: asyncio.Task[None] | None = None
+    is_running: bool = False
+    change: object = None
+    copied_change: object = None
+    started_s: float = 0.0
+    retry_s: float = 0.0
+    problem: str = ""
 
 
 class SessionReplicator:
@@ -56,16 +85,16 @@ class SessionReplicator:
     def __init__(self, connection: FleetConnection, environment: Mapping[str, str]) -> None:
         self._connection = connection
         self._environment = environment
-        # The running copies. A session that has ended is copied once, until it changes.
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._copied_changes: dict[str, object] = {}
-        self._stored_sessions = set[str]()
+        self._states: dict[str, CopyState] = {}
 
     async def run(self) -> NoReturn:
-        """Copy lines forever. Raise BucketError if the server does not confirm one."""
+        """Copy lines forever. Raise BucketError if the stream cannot be created. If the copy of one
+        session fails, the others are not affected.
+        """
         client, join = self._connection.client, self._connection.join
         await create_log_stream(client, join.fleet)
-        self._stored_sessions = await list_stored_sessions(client, join.fleet, join.machine)
+        for session_id in await list_stored_sessions(client, join.fleet, join.machine):
+            self._states[session_id] = CopyState()
         try:
             while True:
                 with suppress(SessionScanError):  # MachinePublisher reports it
@@ -75,41 +104,110 @@ class SessionReplicator:
                 await asyncio.sleep(SCAN_INTERVAL_S)
                 self._collect_copies()
         finally:
-            for task in self._tasks.values():
+            tasks = [state.task for state in self._states.values() if state.task is not None]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _start_copies(self, sessions: list[SessionRecord]) -> None:
-        for session in sessions:
-            change = (session.metadata.get("updated"), session.is_running)
-            if session.session_id in self._tasks or len(self._tasks) >= MAX_COPIES:
-                continue
-            if self._copied_changes.get(session.session_id) == change:
-                continue
-            if not session.is_running:
-                self._copied_changes[session.session_id] = change
-            self._stored_sessions.add(session.session_id)
+        waiting = [session for session in sessions if self._needs_copy(session)]
+        running = [session for session in waiting if session.is_running]
+        ended = [session for session in waiting if not session.is_running]
+        self._start_waiting(ended, self._list_active(is_running=False), MAX_ENDED_COPIES)
+        active = self._list_active(is_running=True)
+        waiting_count = self._start_waiting(running, active, MAX_RUNNING_COPIES)
+        for state in active[:waiting_count]:
+            if state.task is not None and time.monotonic() - state.started_s > COPY_TURN_S:
+                state.task.cancel()
+
+    def _needs_copy(self, session: SessionRecord) -> bool:
+        state = self._states.setdefault(session.session_id, CopyState())
+        if state.task is not None or time.monotonic() < state.retry_s:
+            return False
+        return session.is_running or state.copied_change != _get_change(session)
+
+    def _list_active(self, *, is_running: bool) -> list[CopyState]:
+        """Return the copies of running or of ended sessions, in the order of their start."""
+        active = [
+            state
+            for state in self._states.values()
+            if state.task is not None and state.is_running == is_running
+        ]
+        return sorted(active, key=lambda state: state.started_s)
+
+    def _start_waiting(
+        self, waiting: list[SessionRecord], active: list[CopyState], max_copies: int
+    ) -> int:
+        """Start copies of waiting sessions. Those that have waited for the longest time come first.
+        Return how many sessions still wait.
+        """
+        free_count = max_copies - len(active)
+        waiting.sort(key=lambda session: self._states[session.session_id].started_s)
+        for session in waiting[:free_count]:
+            state = self._states[session.session_id]
+            state.is_running = session.is_running
+            state.change = _get_change(session)
+            state.started_s = time.monotonic()
             copy = SessionCopy(self._connection, session, self._environment)
-            self._tasks[session.session_id] = asyncio.create_task(copy.run())
+            state.task = asyncio.create_task(copy.run())
+        return max(0, len(waiting) - free_count)
 
     def _collect_copies(self) -> None:
-        """Forget the copies that have ended. Raise the error of a copy that has failed."""
-        for session_id, task in list(self._tasks.items()):
-            if task.done():
-                del self._tasks[session_id]
-                task.result()
+        """Store the results of the copies that have ended."""
+        for session_id, state in self._states.items():
+            if state.task is None or not state.task.done():
+                continue
+            task = state.task
+            state.task = None
+            if task.cancelled():
+                continue  # other sessions were waiting
+            error = task.exception()
+            if error is not None:
+                self._handle_failure(session_id, error)
+                continue
+            state.problem = ""
+            if not state.is_running:
+                state.copied_change = state.change
 
     async def _remove_copies(self, sessions: list[SessionRecord]) -> None:
         """Remove the copies of sessions that were removed on this machine."""
         present = {session.session_id for session in sessions}
         client, join = self._connection.client, self._connection.join
-        for session_id in self._stored_sessions - present - self._tasks.keys():
+        for session_id in self._states.keys() - present:
+            state = self._states[session_id]
+            if state.task is not None or time.monotonic() < state.retry_s:
+                continue
             if await asyncio.to_thread(is_session_unreadable, session_id, self._environment):
                 continue
             subject = build_log_subject(join.fleet, join.machine, session_id)
-            await remove_log_messages(client, subject)
-            self._stored_sessions.discard(session_id)
-            self._copied_changes.pop(session_id, None)
+            try:
+                await remove_log_messages(client, subject)
+            except BucketError as error:
+                self._handle_failure(session_id, error)
+                return
+            del self._states[session_id]
+
+    def _handle_failure(self, session_id: str, error: BaseException) -> None:
+        """Let a session wait for its next attempt. Print a problem that no other session has."""
+        problem = _describe_problem(error)
+        reported = {state.problem for state in self._states.values()}
+        if problem not in reported and not self._connection.client.is_closed:
+            warn(f"the log of the session {session_id} is not copied: {problem}\n")
+        state = self._states[session_id]
+        state.problem = problem
+        state.retry_s = time.monotonic() + COPY_RETRY_S
+
+
+def _get_change(session: SessionRecord) -> object:
+    """Return a value that differs after the session has changed."""
+    return session.metadata.get("updated"), session.is_running
+
+
+def _describe_problem(error: BaseException) -> str:
+    text = str(error)
+    if not isinstance(error, ShimError):
+        text = f"{type(error).__name__}: {error}"
+    return escape_control_chars(text)[:MAX_PROBLEM_CHARS]
 
 
 class SessionCopy:
@@ -128,13 +226,19 @@ class SessionCopy:
         self._sequence = 0  # of the last stored message
 
     async def run(self) -> None:
-        """Copy the lines after the last stored one."""
+        """Copy the lines after the last stored one. Raise BucketError if the server does not confirm
+        a line, and FrontendError if the log of an ended session cannot be read.
+        """
         try:
             cursor = await self._find_position()
+            if cursor is None and await self._was_evicted():
+                return
             async for line in self._read_lines(cursor):
                 await self._store_line(line)
-        except (FrontendError, HostUnavailableError, HostNotAnsweringError):
-            return  # the session has ended or was removed; the next scan finds its state
+        except (FrontendError, HostNotAnsweringError):
+            if not self._session.is_running:
+                raise
+            # The session has ended or was removed. The next scan finds its state.
 
     async def _find_position(self) -> LogCursor | None:
         """Return the position of the last stored line, or None if the copy starts again."""
@@ -151,6 +255,16 @@ class SessionCopy:
             return position
         await self._remove_lines()
         return None
+
+    async def _was_evicted(self) -> bool:
+        """Return whether the server has removed the lines of an ended session for newer lines. If they
+        were copied again, they would replace newer ones, and so on at each connection.
+        """
+        if self._session.is_running or self._sequence:
+            return False
+        metadata = self._session.metadata
+        changed_ms = metadata.get("updated") or metadata["created"]
+        return await is_age_evicted(self._client, time.time() - changed_ms / 1000)
 
     def _is_signed_here(self, data: bytes, position: LogCursor) -> bool:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -15,17 +16,21 @@ from sandbox import wait_until
 from test_fleet import UUID, Home, read_copied_lines, run_connected
 from test_machines import LOOK_SECONDS, TURN_SECONDS, list_agents, read_lines, run_shim
 
+from shim.bridge.registry import SessionRecord, scan_sessions
 from shim.core.fleet import subjects
 from shim.core.fleet.subjects import LOG_STREAM
-from shim.fleet import admin, log_stream
+from shim.fleet import admin, log_stream, replica
 from shim.fleet.buckets import BucketError, request_json
 from shim.fleet.connection import FleetConnection
-from shim.fleet.folder import store_join_file
-from shim.fleet.log_stream import create_log_stream, read_log_messages
+from shim.fleet.folder import require_join_file, store_join_file
+from shim.fleet.log_stream import create_log_stream, list_stored_sessions, read_log_messages
+from shim.fleet.replica import SessionCopy, SessionReplicator
 
 pytestmark = pytest.mark.e2e
 
 STANDARD_STREAMS = 3
+STREAM_BYTES = 64 * 1024  # of a small stream
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -105,6 +110,22 @@ def test_log_is_read_in_batches_of_few_bytes(
     assert run_connected(read_admin_join(server), read) == 12
 
 
+def stop_machine(home: Home) -> None:
+    """Stop `shim fleet run` of `build`. Its sessions continue."""
+    process = home.lab.processes.pop("build")
+    process.terminate()
+    process.wait(TURN_SECONDS)
+
+
+def start_local_session(home: Home) -> str:
+    """Start a session on `build`, and return its UUID."""
+    before = {each["sessionId"] for each in list_agents(home.build, "--all")}
+    done = run_shim(home.build, "claude", "--bg", "--shim-vendor", "demo", "hello")
+    assert done.returncode == 0, done.stderr
+    (uuid,) = {each["sessionId"] for each in list_agents(home.build, "--all")} - before
+    return str(uuid)
+
+
 def read_machine_log(home: Home) -> str:
     """Return what `shim fleet run` of `build` has printed."""
     return (home.lab.folder / "build.log").read_text()
@@ -125,8 +146,7 @@ def test_machine_that_cannot_read_its_sessions_removes_nothing(home: Home) -> No
     assert wait_until(lambda: "cannot be listed" in read_machine_log(home), TURN_SECONDS)
     # A removal would be complete when a session that was started meanwhile is published.
     resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
-    other = run_shim(home.build, "claude", "--bg", "--shim-vendor", "demo", "hello")
-    assert other.returncode == 0, other.stderr
+    start_local_session(home)
     assert wait_until(lambda: len(list_agents(home.here, "--all")) == 2, TURN_SECONDS, LOOK_SECONDS)
     assert listed in list_agents(home.here, "--all")
     assert read_copied_lines(home, uuid) == expected
@@ -171,3 +191,79 @@ def test_key_of_a_machine_stays_until_its_entries_are_removed(server: FleetLab) 
         left.stderr
     )
     assert not folder.exists()
+
+
+def test_damaged_log_does_not_stop_the_copies_of_other_sessions(home: Home) -> None:
+    uuid = home.start_session()["sessionId"]
+    run_shim(home.build, "claude", "stop", uuid[:8])
+    assert wait_until(lambda: bool(read_copied_lines(home, uuid)), TURN_SECONDS, LOOK_SECONDS)
+    stop_machine(home)
+    (recording,) = Path(home.build["SHIM_STATE"], "bridge", uuid, "log").glob("*.cast")
+    header = recording.read_bytes().partition(b"\n")[0]
+    recording.write_bytes(header + b'\n[1e300, "O", "line\\n"]\n')  # a time that no integer holds
+    other_uuid = start_local_session(home)
+    home.lab.run_machine("build", home.build)
+    assert wait_until(lambda: bool(read_copied_lines(home, other_uuid)), TURN_SECONDS, LOOK_SECONDS)
+    problem = f"the log of the session {uuid} is not copied"
+    assert wait_until(lambda: problem in read_machine_log(home), TURN_SECONDS)
+    assert home.lab.processes["build"].poll() is None
+    assert read_machine_log(home).count("connected to") == 2
+
+
+async def store_small_stream(connection: FleetConnection, session: SessionRecord) -> None:
+    """Copy a session to a small stream, which then removes the copy for newer messages."""
+    client = connection.client
+    environment = {"SHIM_STATE": session.folder.partition("/bridge/")[0]}
+    await SessionCopy(connection, session, environment).run()
+    assert await list_stored_sessions(client, "home", "build") == {session.session_id}
+    old_subject = subjects.build_log_subject("home", "build", UUID)
+    for _ in range(STREAM_BYTES // 1000):
+        await request_json(client, old_subject, bytes(1000))
+    assert await list_stored_sessions(client, "home", "build") == {UUID}
+
+
+def test_ended_session_is_not_copied_again_after_the_server_has_removed_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_stream, "MAX_STREAM_BYTES", STREAM_BYTES)
+    home.start_session()
+    stop_machine(home)
+    run_shim(home.build, "claude", "daemon", "stop", "--any")
+    home.lab.kill_server()
+    home.lab.remove_server_data()
+    home.lab.start_server()
+    (session,) = scan_sessions(home.build)
+    assert not session.is_running
+    now_ms = round(1000 * time.time())
+    old_session = session._replace(metadata={**session.metadata, "updated": now_ms - HOUR_MS})
+    new_session = session._replace(metadata={**session.metadata, "updated": now_ms + HOUR_MS})
+
+    async def copy(connection: FleetConnection) -> None:
+        await create_log_stream(connection.client, "home")
+        await store_small_stream(connection, old_session)
+        await SessionCopy(connection, old_session, home.build).run()
+        assert await list_stored_sessions(connection.client, "home", "build") == {UUID}
+        await SessionCopy(connection, new_session, home.build).run()
+        stored = await list_stored_sessions(connection.client, "home", "build")
+        assert stored == {UUID, session.session_id}
+
+    run_connected(require_join_file(home.build), copy)
+
+
+def test_sessions_take_turns_if_too_many_run(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica, "MAX_RUNNING_COPIES", 1)
+    monkeypatch.setattr(replica, "COPY_TURN_S", 0.0)
+    stop_machine(home)
+    expected = {start_local_session(home) for _ in range(3)}
+    assert all(session.is_running for session in scan_sessions(home.build))
+
+    async def replicate(connection: FleetConnection) -> None:
+        await create_log_stream(connection.client, "home")
+        task = asyncio.create_task(SessionReplicator(connection, home.build).run())
+        with anyio.fail_after(TURN_SECONDS):
+            while await list_stored_sessions(connection.client, "home", "build") != expected:
+                assert not task.done()
+                await asyncio.sleep(LOOK_SECONDS)
+        task.cancel()
+
+    run_connected(require_join_file(home.build), replicate)
