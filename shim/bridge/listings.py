@@ -47,6 +47,9 @@ CHUNK_BYTES = 64 * 1024
 # The maximum size of an answer. An answer contains up to 500 ended sessions of a machine, and all
 # running ones.
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
+MAX_TIME_MS = 253_402_300_799_000  # the end of the year 9999; later times cannot be formatted
+# Raised if the answer of another machine has values that nobody expects.
+INVALID_ANSWER_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class MachineListing(NamedTuple):
@@ -91,8 +94,12 @@ def iterate_machine_listings(
     queue = SimpleQueue[Sequence[MachineListing]]()
 
     def add_listings(lister: SessionLister) -> None:
-        with lister:
-            queue.put(lister.list_sessions(includes_ended=includes_ended))
+        listings: Sequence[MachineListing] = ()
+        try:
+            with lister:
+                listings = lister.list_sessions(includes_ended=includes_ended)
+        finally:
+            queue.put(listings)  # the command must not wait for a thread that has failed
 
     listers = create_session_listers(machines, environment)
     for lister in listers:
@@ -159,6 +166,10 @@ class SessionLister:
         except (MachineUnavailableError, NoAnswerError, OSError) as error:
             self.close()
             listings = self.load_last_listings(_explain_failure(error))
+        except INVALID_ANSWER_ERRORS as error:
+            self.close()
+            problem = f"its answer is not valid: {escape_control_chars(str(error))}"
+            listings = self.load_last_listings(problem)
         if includes_ended:
             return listings
         return [_remove_ended_sessions(listing) for listing in listings]
@@ -198,6 +209,9 @@ class SessionLister:
             for line in splitter.feed(chunk):
                 if answer := _parse_answer(line, kind):
                     return answer
+            if splitter.skipped_line_head:
+                size = MAX_FLEET_LISTING_BYTES // 1024**2
+                raise NoAnswerError(f"its answer is larger than {size} MiB")
             if not chunk:
                 raise NoAnswerError(_explain_end(self._socket))
         raise NoAnswerError(f"no answer within {LIST_TIMEOUT_S:g} s")
@@ -257,8 +271,8 @@ class SshSessionLister(SessionLister):
         request = encode_sessions_request(includes_ended=includes_ended)
         answer = self._request(request, "sessions")
         fields = as_list(answer.get("sessions"))
-        self._store_answer(fields, is_complete=includes_ended)
         sessions = _parse_sessions(self._machine, fields)
+        self._store_answer(fields, is_complete=includes_ended)
         return [MachineListing(self._machine, sessions, version=get_text(answer, "version"))]
 
     def _store_answer(self, sessions: Sequence[Any], *, is_complete: bool) -> None:
@@ -266,7 +280,7 @@ class SshSessionLister(SessionLister):
         earlier answers.
         """
         if not is_complete:
-            ids = {as_dict(fields).get("session") for fields in sessions}
+            ids = {str(as_dict(fields).get("session")) for fields in sessions}
             (earlier_listing,) = self.load_last_listings("")
             earlier_sessions = [
                 {**record.metadata, "alive": False}
@@ -309,9 +323,12 @@ class FleetSessionLister(SessionLister):
 
     def _request_listings(self, *, includes_ended: bool) -> Sequence[MachineListing]:
         machines = as_list(self._request(encode_frame("fleet"), "fleet").get("machines"))
+        listings = [
+            _parse_fleet_machine(machine, fields) for machine, fields in self._select(machines)
+        ]
         answer = {"answered_ms": round(1000 * time.time()), "machines": machines}
         write_state_file(get_fleet_folder(self._environment), FLEET_LISTING_FILE, dump_json(answer))
-        return [_parse_fleet_machine(machine, fields) for machine, fields in self._select(machines)]
+        return listings
 
     def load_last_listings(self, problem: str) -> Sequence[MachineListing]:
         """Return the last answer for the machines."""
@@ -328,7 +345,7 @@ class FleetSessionLister(SessionLister):
         """Return the requested machines of an answer, with their fields. A machine that the answer
         does not contain has no fields.
         """
-        by_name = {str(fields.get("name")): fields for fields in map(as_dict, machines)}
+        by_name = {get_text(fields, "name"): fields for fields in map(as_dict, machines)}
         names = self._names
         if names is None:
             names = list(by_name)
@@ -343,6 +360,7 @@ def _parse_fleet_machine(machine: Machine, fields: Mapping[str, Any]) -> Machine
         return MachineListing(machine, sessions, "it is not in the fleet")
     away = fields.get("away")
     if isinstance(away, int):
+        away = min(max(away, 0), MAX_TIME_MS)
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(away / 1000))
         sessions = _mark_away(sessions, away)
         return MachineListing(machine, sessions, f"it has not been connected since {since}")

@@ -2,14 +2,20 @@
 
 import json
 import threading
+from contextlib import suppress
 
 import pytest
+from box import PATIENCE
 
 from shim.bridge import sockets
-from shim.bridge.listings import FleetSessionLister, iterate_machine_listings
+from shim.bridge.listings import (
+    FleetSessionLister,
+    SshSessionLister,
+    iterate_machine_listings,
+)
 from shim.core.bridge.frames import encode_frame
 from shim.state.config import get_fleet_folder, has_fleet
-from shim.state.machines import Machine, load_machines
+from shim.state.machines import ALL_FLEET_MACHINES, Machine, load_machines
 
 BUILD = "77777777-0000-4000-8000-000000000000"
 LAB = "88888888-0000-4000-8000-000000000000"
@@ -40,8 +46,14 @@ def environment(tmp_path):
 
 
 @pytest.fixture
-def fleet(environment, tmp_path):
-    """Answer the requests of one connection with MACHINES."""
+def machines():
+    """Return the machines in the answer of the fleet."""
+    return MACHINES
+
+
+@pytest.fixture
+def fleet(environment, tmp_path, machines):
+    """Answer the requests of one connection with machines."""
     (tmp_path / "fleet").mkdir(mode=0o700)
     (tmp_path / "fleet" / "join.json").touch()
     listener = sockets.open_host_listener(get_fleet_folder(environment))
@@ -52,7 +64,8 @@ def fleet(environment, tmp_path):
         with connection, connection.makefile("rb") as requests:
             for request in requests:
                 assert json.loads(request) == {"kind": "fleet"}
-                connection.sendall(encode_frame("fleet", machines=MACHINES))
+                with suppress(OSError):  # the command does not read an answer that is too large
+                    connection.sendall(encode_frame("fleet", machines=machines))
 
     thread = threading.Thread(target=answer, daemon=True)
     thread.start()
@@ -105,3 +118,53 @@ def test_unavailable_fleet_has_the_sessions_of_the_last_listing(environment, mon
 def test_machines_without_a_fleet_are_those_of_the_settings(environment):
     assert not has_fleet(environment)
     assert load_machines(environment) == {}
+
+
+def list_in_thread(machines, environment):
+    """Return the listings. They must not wait forever."""
+    listings = []
+
+    def add_listings():
+        listings.extend(iterate_machine_listings(machines, environment, includes_ended=False))
+
+    thread = threading.Thread(target=add_listings, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    return listings
+
+
+@pytest.mark.parametrize("machines", [[{"name": "x", "away": 2**60, "sessions": [["a"], 5]}, "b"]])
+@pytest.mark.usefixtures("fleet", "machines")
+def test_unexpected_answer_of_the_fleet_is_listed(environment):
+    listings = list_in_thread([ALL_FLEET_MACHINES], environment)
+    assert [listing.machine.name for listing in listings if listing.problem] == ["x"]
+
+
+@pytest.mark.parametrize("error", [TypeError, KeyError, OverflowError, RuntimeError])
+def test_failed_request_does_not_stop_the_list(environment, monkeypatch, error):
+    """An error that is not expected ends the thread of its machine, but not the list."""
+
+    def fail_request(lister, request, kind):
+        raise error("damaged")
+
+    monkeypatch.setattr(SshSessionLister, "_request", fail_request)
+    monkeypatch.setattr(threading, "excepthook", lambda failure: None)
+    listings = list_in_thread([Machine("x", "host")], environment)
+    problems = [listing.problem.partition(":")[0] for listing in listings]
+    assert problems == ([] if error is RuntimeError else ["its answer is not valid"])
+
+
+def test_id_of_an_unexpected_type_is_ignored(environment, monkeypatch):
+    answer = {"sessions": [{"session": ["x"]}, {"session": LAB, "alive": True}]}
+    monkeypatch.setattr(SshSessionLister, "_request", lambda lister, request, kind: answer)
+    (listing,) = list_in_thread([Machine("x", "host")], environment)
+    assert describe([listing]) == [("x", False, [(f"x:{LAB}", None)])]
+
+
+@pytest.mark.parametrize("machines", [[{"name": "x" * 10_000}]])
+@pytest.mark.usefixtures("fleet", "machines")
+def test_answer_that_is_too_large_is_reported(environment, monkeypatch):
+    monkeypatch.setattr("shim.bridge.listings.MAX_FLEET_LISTING_BYTES", 1000)
+    (listing,) = list_in_thread([Machine("x")], environment)
+    assert "its answer is larger than" in listing.problem

@@ -84,7 +84,7 @@ def test_log_without_its_end_is_not_complete(
     monkeypatch.setattr(log_stream, "CONSUMER_TTL_S", 1)
     count = 2 * log_stream.READ_BATCH_LINES
 
-    async def read(connection: FleetConnection) -> None:
+    async def pause_reader(connection: FleetConnection) -> None:
         messages = read_log_messages(connection.client, await store_messages(connection, count, 10))
         await skip_messages(messages, log_stream.READ_BATCH_LINES)
         with anyio.fail_after(TURN_SECONDS):
@@ -93,7 +93,7 @@ def test_log_without_its_end_is_not_complete(
         with pytest.raises(BucketError, match="the log is not complete: status 503"):
             await skip_messages(messages, count)
 
-    run_connected(read_admin_join(server), read)
+    run_connected(read_admin_join(server), pause_reader)
 
 
 def test_log_is_read_in_batches_of_few_bytes(
@@ -101,13 +101,13 @@ def test_log_is_read_in_batches_of_few_bytes(
 ) -> None:
     monkeypatch.setattr(log_stream, "READ_BATCH_BYTES", 2 * 1024**2)
 
-    async def read(connection: FleetConnection) -> int:
+    async def count_messages(connection: FleetConnection) -> int:
         subject = await store_messages(connection, 11, 900 * 1024)
         sizes = [len(each.data) async for each in read_log_messages(connection.client, subject)]
         assert set(sizes) == {900 * 1024}
         return len(sizes)
 
-    assert run_connected(read_admin_join(server), read) == 12
+    assert run_connected(read_admin_join(server), count_messages) == 12
 
 
 def stop_machine(home: Home) -> None:
@@ -139,7 +139,7 @@ def test_machine_that_cannot_read_its_sessions_removes_nothing(home: Home) -> No
     run_shim(home.build, "claude", "stop", uuid[:8])
     expected = read_lines(home.here, f"build:{uuid}", None)
     assert wait_until(lambda: read_copied_lines(home, uuid) == expected, TURN_SECONDS, LOOK_SECONDS)
-    (listed,) = list_agents(home.here, "--all")
+    (entry,) = list_agents(home.here, "--all")
     pid = home.lab.processes["build"].pid
     limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (STANDARD_STREAMS, limits[1]))
@@ -148,7 +148,7 @@ def test_machine_that_cannot_read_its_sessions_removes_nothing(home: Home) -> No
     resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
     start_local_session(home)
     assert wait_until(lambda: len(list_agents(home.here, "--all")) == 2, TURN_SECONDS, LOOK_SECONDS)
-    assert listed in list_agents(home.here, "--all")
+    assert entry in list_agents(home.here, "--all")
     assert read_copied_lines(home, uuid) == expected
     assert read_machine_log(home).count("cannot be listed") == 1
 
@@ -222,7 +222,7 @@ async def store_small_stream(connection: FleetConnection, session: SessionRecord
     assert await list_stored_sessions(client, "home", "build") == {UUID}
 
 
-def test_ended_session_is_not_copied_again_after_the_server_has_removed_it(
+def test_evicted_copy_of_an_ended_session_is_not_repeated(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_stream, "MAX_STREAM_BYTES", STREAM_BYTES)
@@ -238,7 +238,7 @@ def test_ended_session_is_not_copied_again_after_the_server_has_removed_it(
     old_session = session._replace(metadata={**session.metadata, "updated": now_ms - HOUR_MS})
     new_session = session._replace(metadata={**session.metadata, "updated": now_ms + HOUR_MS})
 
-    async def copy(connection: FleetConnection) -> None:
+    async def copy_sessions(connection: FleetConnection) -> None:
         await create_log_stream(connection.client, "home")
         await store_small_stream(connection, old_session)
         await SessionCopy(connection, old_session, home.build).run()
@@ -247,7 +247,7 @@ def test_ended_session_is_not_copied_again_after_the_server_has_removed_it(
         stored = await list_stored_sessions(connection.client, "home", "build")
         assert stored == {UUID, session.session_id}
 
-    run_connected(require_join_file(home.build), copy)
+    run_connected(require_join_file(home.build), copy_sessions)
 
 
 def test_sessions_take_turns_if_too_many_run(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +257,7 @@ def test_sessions_take_turns_if_too_many_run(home: Home, monkeypatch: pytest.Mon
     expected = {start_local_session(home) for _ in range(3)}
     assert all(session.is_running for session in scan_sessions(home.build))
 
-    async def replicate(connection: FleetConnection) -> None:
+    async def replicate_sessions(connection: FleetConnection) -> None:
         await create_log_stream(connection.client, "home")
         task = asyncio.create_task(SessionReplicator(connection, home.build).run())
         with anyio.fail_after(TURN_SECONDS):
@@ -266,4 +266,4 @@ def test_sessions_take_turns_if_too_many_run(home: Home, monkeypatch: pytest.Mon
                 await asyncio.sleep(LOOK_SECONDS)
         task.cancel()
 
-    run_connected(require_join_file(home.build), replicate)
+    run_connected(require_join_file(home.build), replicate_sessions)
