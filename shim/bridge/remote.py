@@ -1,14 +1,20 @@
 """Connects to the sessions of other machines, and runs commands there."""
 
+import os
+import select
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from threading import Thread
+from typing import IO
 
 from shim.bridge.listings import list_machine_sessions
 from shim.bridge.registry import SessionRecord
 from shim.bridge.relay_process import (
     MachineUnavailableError,
     RelaySocket,
+    StderrReader,
     check_relay_status,
     open_relay,
     start_relay_process,
@@ -25,6 +31,9 @@ from shim.state.machines import Machine, find_machine
 
 # The timeout for a command. The slowest command stops a host and starts it again.
 COMMAND_TIMEOUT_S = 120.0
+# The maximum size of a command's stdout, which is kept in memory. `claude logs` prints the most.
+MAX_OUTPUT_BYTES = 64 * 1024 * 1024
+CHUNK_BYTES = 64 * 1024
 REFUSAL_PREFIX = b'{"kind":"bye"'  # the beginning of a relay's answer to a refused request
 
 
@@ -100,23 +109,59 @@ def run_command_on_machine(
     """Run a command of the shim on another machine. Return its output, and print its stderr.
 
     Raise MachineUnavailableError if the machine cannot be reached, or if the command does not end
-    within COMMAND_TIMEOUT_S. Raise FrontendError if the relay refuses the command.
+    within COMMAND_TIMEOUT_S. Raise FrontendError if the relay refuses the command, or if its output
+    exceeds MAX_OUTPUT_BYTES.
     """
     request = encode_command_request(argv, cwd, environment)
     process = start_relay_process(machine, environment)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    stderr = StderrReader(process.stderr)
+    stdin_args = (process.stdin, request + input_text.encode())
+    Thread(target=_write_stdin, args=stdin_args, daemon=True).start()
+    deadline_s = time.monotonic() + COMMAND_TIMEOUT_S
     try:
-        output, stderr = process.communicate(request + input_text.encode(), COMMAND_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
+        output = _read_output(process.stdout, deadline_s)
+        process.wait(max(0.0, deadline_s - time.monotonic()))
+    except (TimeoutError, subprocess.TimeoutExpired):
         reason = f"`{argv[1]}` did not end within {COMMAND_TIMEOUT_S:g} s"
         raise MachineUnavailableError(machine, reason) from None
     finally:
         stop_relay_process(process)
-    stderr_text = stderr.decode("utf-8", "replace")
+        process.stdout.close()
+    stderr_text = stderr.read_to_end()
     check_relay_status(machine, process.returncode, stderr_text)
     check_relay_refusal(machine, output)
     warn(escape_control_chars(stderr_text))
     text = escape_control_chars(output.decode("utf-8", "replace"))
     return RemoteOutput(text, process.returncode)
+
+
+def _write_stdin(stdin: IO[bytes], data: bytes) -> None:
+    """Write data, and close the pipe. A process that ends before it has read them is ignored."""
+    with suppress(OSError), stdin:
+        stdin.write(data)
+
+
+def _read_output(stdout: IO[bytes], deadline_s: float) -> bytes:
+    """Return all bytes of a pipe. Raise TimeoutError if it does not end before a time on the monotonic
+    clock, and FrontendError if there are more than MAX_OUTPUT_BYTES.
+    """
+    output = bytearray()
+    poll = select.poll()
+    poll.register(stdout.fileno(), select.POLLIN)
+    while poll.poll(1000 * max(0.0, deadline_s - time.monotonic())):
+        chunk = os.read(stdout.fileno(), CHUNK_BYTES)
+        if not chunk:
+            return bytes(output)
+        output += chunk
+        if len(output) > MAX_OUTPUT_BYTES:
+            raise FrontendError(
+                f"the output of the command is larger than {MAX_OUTPUT_BYTES // 1024**2} MiB",
+                hint="run the command on its machine",
+            )
+    raise TimeoutError
 
 
 def check_relay_refusal(machine: Machine, output: bytes) -> None:
