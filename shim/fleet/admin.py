@@ -5,6 +5,7 @@ fleet.json           the state of the fleet: its keys, URL and members
 server.conf          the configuration of the server
 server.pem, server-key.pem, ca.pem   the certificates of the server
 NAME.join            the join file of a member
+lock                 locked by the process that changes the fleet
 """
 
 import base64
@@ -12,14 +13,16 @@ import ipaddress
 import os
 import secrets
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import orjson
 
+from shim.bridge.lock import LOCK_FILE, acquire_session_host_lock
 from shim.core.errors import FrontendError, explain_os_error
 from shim.core.fleet.join_file import JoinFile, encode_join_file
 from shim.core.fleet.jwt import (
@@ -37,7 +40,13 @@ from shim.core.fleet.server_config import ServerSettings, format_server_config
 from shim.core.fleet.subjects import NAME_FORMAT, NAME_PATTERN
 from shim.core.reading.json_text import dump_json
 from shim.fleet.certificates import create_server_certificates
-from shim.state.files import is_private_dir, replace_file, write_all, write_new_file
+from shim.state.files import (
+    is_private_dir,
+    remove_file,
+    replace_file,
+    write_all,
+    write_new_file,
+)
 
 DEFAULT_PORT = 4222
 STATE_FILE = "fleet.json"
@@ -49,6 +58,7 @@ SECONDS_PER_DAY = 86_400
 # A revocation covers all JWTs of a key, because each member has a key of its own. The time of a JWT
 # may be wrong: the clock may have been ahead when the member was invited.
 REVOKED_UNTIL_S = 9_999_999_999
+LOCK_TIMEOUT_S = 10.0  # for another process that changes the fleet, which needs less than a second
 
 
 @dataclass
@@ -76,14 +86,31 @@ class Fleet:
 
 
 def create_fleet(folder: str, name: str, url: str, machine: str) -> str:
-    """Create a fleet in a new folder, with a join file for its first machine. Return the path of the
-    join file. Raise FrontendError if the folder exists, or if a name or the URL is not valid.
+    """Create a fleet in a folder, with a join file for its first machine. Return the path of the join
+    file. Raise FrontendError if the folder already contains a fleet, if it cannot be written, or if a
+    name or the URL is not valid.
     """
     _check_name("fleet", name)
+    _check_name("member", machine)
     host, _ = parse_server_url(url)
     folder = os.path.abspath(folder)
-    if os.path.exists(os.path.join(folder, STATE_FILE)):
-        raise FrontendError(f"{folder} already contains a fleet", hint="choose another --dir")
+    _create_private_folder(folder)
+    was_interrupted = os.path.lexists(os.path.join(folder, LOCK_FILE))
+    with _lock_folder(folder):
+        if os.path.exists(os.path.join(folder, STATE_FILE)):
+            raise FrontendError(f"{folder} already contains a fleet", hint="choose another --dir")
+        if was_interrupted:
+            for file_name in CERTIFICATE_FILES:
+                remove_file(os.path.join(folder, file_name))
+        _write_certificates(folder, name, host)
+        fleet = _create_fleet_state(name, url)
+        join = _add_member(folder, fleet, MemberInvitation(machine, MACHINE))
+        path = _write_join_file(folder, join)
+        _store_fleet(folder, fleet)  # last, because a folder with a state is complete
+        return path
+
+
+def _create_private_folder(folder: str) -> None:
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         is_private = is_private_dir(folder)
@@ -91,11 +118,34 @@ def create_fleet(folder: str, name: str, url: str, machine: str) -> str:
         raise FrontendError(f"{folder} cannot be created: {explain_os_error(error)}") from None
     if not is_private:
         raise FrontendError(f"{folder} is not private", hint=f"run `chmod 700 {folder}`")
+
+
+@contextmanager
+def _lock_folder(folder: str) -> Iterator[None]:
+    """Let no other process change the fleet in a folder. Raise FrontendError if another process still
+    changes it after LOCK_TIMEOUT_S, or if a file in the folder cannot be written.
+    """
+    deadline_s = time.monotonic() + LOCK_TIMEOUT_S
+    try:
+        while (descriptor := acquire_session_host_lock(folder)) is None:
+            if time.monotonic() > deadline_s:
+                raise FrontendError(f"another process changes the fleet in {folder}")
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        path = error.filename or folder
+        raise FrontendError(f"{path} cannot be written: {explain_os_error(error)}") from None
+
+
+def _create_fleet_state(name: str, url: str) -> Fleet:
+    """Return the state of a new fleet, which has no members."""
     now_s = int(time.time())
     operator = _create_key_pair(KeyKind.OPERATOR)
     # The private keys of the accounts without members are not kept.
     system_key = _create_key_pair(KeyKind.ISSUER).public_key
-    fleet = Fleet(
+    return Fleet(
         name,
         url,
         operator.seed,
@@ -106,23 +156,56 @@ def create_fleet(folder: str, name: str, url: str, machine: str) -> str:
         _create_key_pair(KeyKind.ISSUER).public_key,
         base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode(),
     )
-    certificates = create_server_certificates(name, host)
+
+
+def _write_certificates(folder: str, fleet: str, host: str) -> None:
+    certificates = create_server_certificates(fleet, host)
     for file_name, data in zip(
         CERTIFICATE_FILES,
         (certificates.authority, certificates.certificate, certificates.private_key),
         strict=True,
     ):
         write_new_file(os.path.join(folder, file_name), partial(write_all, data=data))
-    _store_fleet(folder, fleet)
-    return invite_member(folder, machine, MACHINE)
+
+
+class MemberInvitation(NamedTuple):
+    """A new member. `session` is the only session that it may use, or "". `days` is 0 for a
+    membership without an end.
+    """
+
+    name: str
+    role: str
+    session: str = ""
+    days: int = 0
 
 
 def invite_member(folder: str, name: str, role: str, session: str = "", days: int = 0) -> str:
     """Create a join file for a new member in the fleet's folder, and return its path. `days` is 0
     for a membership without an end. Raise FrontendError if the name is not valid or is taken.
     """
-    fleet = load_fleet(folder)
     _check_name("member", name)
+    with _change_fleet(folder) as fleet:
+        join = _add_member(folder, fleet, MemberInvitation(name, role, session, days))
+        # A member whose key is not in the state could never be removed.
+        _store_fleet(folder, fleet)
+        return _write_join_file(folder, join)
+
+
+@contextmanager
+def _change_fleet(folder: str) -> Iterator[Fleet]:
+    """Yield the fleet in a folder, which no other process changes meanwhile. Raise FrontendError if
+    there is none, or if it cannot be written.
+    """
+    load_fleet(folder)  # before a lock file is created
+    with _lock_folder(folder):
+        yield load_fleet(folder)
+
+
+def _add_member(folder: str, fleet: Fleet, invitation: MemberInvitation) -> JoinFile:
+    """Add a member to the state of the fleet, and return its join file. Raise FrontendError if the
+    name is taken.
+    """
+    name, role, session, days = invitation
     if name in fleet.members:
         raise FrontendError(
             f"the fleet already has a member {name}",
@@ -135,7 +218,8 @@ def invite_member(folder: str, name: str, role: str, session: str = "", days: in
     key_pair = _create_key_pair(KeyKind.USER)
     claims = MemberClaims(fleet.name, name, role, session, key_pair.public_key, expires_s)
     key = base64.b64decode(fleet.key)
-    join = JoinFile(
+    fleet.members[name] = key_pair.public_key
+    return JoinFile(
         fleet.name,
         fleet.url,
         _read_text(os.path.join(folder, CERTIFICATE_FILES[0])),
@@ -147,10 +231,11 @@ def invite_member(folder: str, name: str, role: str, session: str = "", days: in
         key_pair.seed,
         derive_key(key, READ_PURPOSE) if role == WATCH else key,
     )
-    path = os.path.join(folder, f"{name}.join")
+
+
+def _write_join_file(folder: str, join: JoinFile) -> str:
+    path = os.path.join(folder, f"{join.machine}.join")
     replace_file(path, partial(write_all, data=encode_join_file(join)))
-    fleet.members[name] = key_pair.public_key
-    _store_fleet(folder, fleet)
     return path
 
 
@@ -158,15 +243,15 @@ def revoke_member(folder: str, name: str) -> None:
     """Remove a member: its JWTs are not valid any more, after the server has read server.conf again.
     Raise FrontendError if there is no such member.
     """
-    fleet = load_fleet(folder)
-    public_key = fleet.members.pop(name, None)
-    if public_key is None:
-        raise FrontendError(
-            f"the fleet has no member {name}",
-            hint=f"the members are: {', '.join(sorted(fleet.members))}",
-        )
-    fleet.revocations[public_key] = REVOKED_UNTIL_S
-    _store_fleet(folder, fleet)
+    with _change_fleet(folder) as fleet:
+        public_key = fleet.members.pop(name, None)
+        if public_key is None:
+            raise FrontendError(
+                f"the fleet has no member {name}",
+                hint=f"the members are: {', '.join(sorted(fleet.members))}",
+            )
+        fleet.revocations[public_key] = REVOKED_UNTIL_S
+        _store_fleet(folder, fleet)
 
 
 def load_fleet(folder: str) -> Fleet:
@@ -196,7 +281,9 @@ def parse_server_url(url: str) -> tuple[str, int]:
 
 
 def _store_fleet(folder: str, fleet: Fleet) -> None:
-    """Store the state of the fleet, and the server's configuration with its account."""
+    """Store the server's configuration with its account, and then the state of the fleet. After an
+    interruption, the command can be repeated, because the state has not changed.
+    """
     folder = os.path.abspath(folder)
     operator = parse_key_pair(fleet.operator_seed)
     issuer = parse_key_pair(fleet.issuer_seed).public_key
@@ -214,8 +301,8 @@ def _store_fleet(folder: str, fleet: Fleet) -> None:
         build_storage_jwt(operator, fleet.storage_key, fleet.name, now_s),
     )
     for name, data in (
-        (STATE_FILE, dump_json(asdict(fleet))),
         (CONFIG_FILE, format_server_config(settings).encode()),
+        (STATE_FILE, dump_json(asdict(fleet))),
     ):
         replace_file(os.path.join(folder, name), partial(write_all, data=data))
 

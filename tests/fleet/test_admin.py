@@ -1,6 +1,8 @@
 """The administration of a fleet, without a server."""
 
+import os
 import stat
+import threading
 
 import pytest
 
@@ -54,3 +56,73 @@ def test_name_of_a_member_can_be_used_again_after_its_removal(tmp_path):
 def test_invalid_name_is_refused(name, tmp_path):
     with pytest.raises(FrontendError, match="must have 1 to 64"):
         admin.create_fleet(str(tmp_path / "fleet"), name, URL, "build")
+
+
+def test_invalid_name_of_the_first_machine_leaves_no_files(tmp_path):
+    folder = tmp_path / "fleet"
+    with pytest.raises(FrontendError, match="must have 1 to 64"):
+        admin.create_fleet(str(folder), "home", URL, "a.b")
+    assert not folder.exists()
+
+
+def raise_disk_full(*args):
+    raise OSError(28, "No space left on device", "fleet.json")
+
+
+def test_fleet_is_created_after_an_interruption(tmp_path, monkeypatch):
+    folder = str(tmp_path / "fleet")
+    with monkeypatch.context() as patch:
+        patch.setattr(admin, "_store_fleet", raise_disk_full)
+        with pytest.raises(FrontendError, match=r"fleet.json cannot be written: No space left"):
+            admin.create_fleet(folder, "home", URL, "build")
+    assert os.path.exists(os.path.join(folder, "ca.pem"))
+    join = read_join_file(admin.create_fleet(folder, "home", URL, "build"))
+    assert join.ca == (tmp_path / "fleet" / "ca.pem").read_text()
+    assert list(admin.load_fleet(folder).members) == ["build"]
+
+
+def test_certificates_of_others_are_not_replaced(tmp_path):
+    folder = tmp_path / "fleet"
+    folder.mkdir(mode=0o700)
+    (folder / "ca.pem").write_text("of another program")
+    with pytest.raises(FrontendError, match=r"ca.pem cannot be written: File exists"):
+        admin.create_fleet(str(folder), "home", URL, "build")
+    assert (folder / "ca.pem").read_text() == "of another program"
+
+
+def test_member_that_cannot_be_stored_gets_no_join_file(tmp_path, monkeypatch):
+    folder = str(tmp_path / "fleet")
+    admin.create_fleet(folder, "home", URL, "build")
+    monkeypatch.setattr(admin, "_store_fleet", raise_disk_full)
+    with pytest.raises(FrontendError, match="No space left"):
+        admin.invite_member(folder, "guest", DRIVE)
+    assert not os.path.exists(os.path.join(folder, "guest.join"))
+    with pytest.raises(FrontendError, match="there is no fleet"):
+        admin.invite_member(str(tmp_path), "guest", DRIVE)
+    assert not (tmp_path / "lock").exists()
+
+
+def test_members_that_are_invited_at_the_same_time_are_all_stored(tmp_path):
+    folder = str(tmp_path / "fleet")
+    admin.create_fleet(folder, "home", URL, "build")
+    names = [f"guest{number}" for number in range(8)]
+    threads = [
+        threading.Thread(target=admin.invite_member, args=(folder, name, DRIVE)) for name in names
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(admin.load_fleet(folder).members) == {"build", *names}
+
+
+def test_fleet_that_another_process_changes_is_not_changed(tmp_path, monkeypatch):
+    folder = str(tmp_path / "fleet")
+    admin.create_fleet(folder, "home", URL, "build")
+    monkeypatch.setattr(admin, "LOCK_TIMEOUT_S", 0.0)
+    with (
+        admin._change_fleet(folder),
+        pytest.raises(FrontendError, match="another process changes the fleet"),
+    ):
+        admin.revoke_member(folder, "build")
+    admin.revoke_member(folder, "build")
