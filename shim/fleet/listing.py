@@ -6,11 +6,12 @@ import asyncio
 import sys
 from collections.abc import Mapping
 
-from shim.core.bridge.frames import FrameError, encode_frame, parse_frame
+from shim.core.bridge.frames import FrameError, parse_frame
 from shim.core.errors import ShimError
 from shim.fleet.connection import FleetConnection, FleetUnavailableError
 from shim.fleet.folder import require_join_file
-from shim.fleet.view import FleetMachine, FleetView, build_listing
+from shim.fleet.listing_frame import encode_listing
+from shim.fleet.view import FleetMachine, FleetView
 
 FAILURE_STATUS = 255
 # The command waits for an answer for 5 s, and this process needs a part of them to start.
@@ -26,7 +27,7 @@ def answer_listing_requests(environment: Mapping[str, str]) -> int:
             if parse_frame(line)["kind"] != "fleet":
                 raise FrameError("the request is unknown")
             machines = asyncio.run(load_fleet(environment))
-            sys.stdout.buffer.write(encode_frame("fleet", machines=build_listing(machines)))
+            sys.stdout.buffer.write(encode_listing(machines))
             sys.stdout.buffer.flush()
     except (ShimError, FrameError) as error:
         sys.stderr.write(f"{error}\n")

@@ -24,11 +24,12 @@ from shim.core.fleet.roles import MACHINE
 from shim.fleet.buckets import BucketError
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
 from shim.fleet.folder import check_expiry, require_join_file
+from shim.fleet.listing_frame import encode_listing
 from shim.fleet.machine_tunnels import MachineTunnels
 from shim.fleet.publisher import ClonedMachineError, MachinePublisher
 from shim.fleet.replica import SessionReplicator
 from shim.fleet.tunnels import run_until_first_end
-from shim.fleet.view import FleetView, build_listing
+from shim.fleet.view import FleetView
 from shim.state.config import get_fleet_folder
 
 # The wait before the next connection, which is doubled after each failure.
@@ -75,6 +76,7 @@ class FleetProcess:
         self._problem = "not connected yet"
         self._clients = set[asyncio.StreamWriter]()
         self._is_stopping = False
+        self._is_loaded = False  # whether the registry was loaded once
 
     async def run(self) -> None:
         """Run until a signal arrives."""
@@ -154,6 +156,7 @@ class FleetProcess:
     async def _reload_view(self, connection: FleetConnection) -> NoReturn:
         while True:
             await self._view.load(connection)
+            self._is_loaded = True
             if self._problem:
                 self._problem = ""
                 _print_line(f"connected to {self._join.url} as {self._join.machine}")
@@ -187,8 +190,10 @@ class FleetProcess:
             kind = parse_frame(line)["kind"]
         except FrameError as error:
             return encode_frame("bye", reason=str(error))
+        if kind == "fleet" and not self._is_loaded:
+            return encode_frame("bye", reason=self._problem)  # the command uses the last listing
         if kind == "fleet":
-            return encode_frame("fleet", machines=build_listing(self._view.list_machines()))
+            return encode_listing(self._view.list_machines())
         if kind == "status":
             return encode_frame("status", problem=self._problem, pid=os.getpid())
         return encode_frame("bye", reason=f"the request {kind[:40]!r} is unknown")

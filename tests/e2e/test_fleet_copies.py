@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -14,7 +15,7 @@ import pytest
 from fleet_lab import HERE, FleetLab, read_admin_join
 from sandbox import wait_until
 from test_fleet import UUID, Home, read_copied_lines, run_connected
-from test_machines import LOOK_SECONDS, TURN_SECONDS, list_agents, read_lines, run_shim
+from test_machines import LOOK_SECONDS, SHIM, TURN_SECONDS, list_agents, read_lines, run_shim
 
 from shim.bridge.registry import SessionRecord, scan_sessions
 from shim.core.fleet import subjects
@@ -24,6 +25,7 @@ from shim.fleet.buckets import BucketError, request_json
 from shim.fleet.connection import FleetConnection
 from shim.fleet.folder import require_join_file, store_join_file
 from shim.fleet.log_stream import create_log_stream, list_stored_sessions, read_log_messages
+from shim.fleet.membership import load_process_status
 from shim.fleet.replica import SessionCopy, SessionReplicator
 
 pytestmark = pytest.mark.e2e
@@ -267,3 +269,20 @@ def test_sessions_take_turns_if_too_many_run(home: Home, monkeypatch: pytest.Mon
         task.cancel()
 
     run_connected(require_join_file(home.build), replicate_sessions)
+
+
+def test_process_without_a_server_does_not_hide_the_last_list(home: Home) -> None:
+    """The process `shim fleet run` of `here` starts while the server is off."""
+    session = home.start_session()
+    (entry,) = list_agents(home.here, "--all")
+    assert (entry["sessionId"], "away" in entry) == (session["sessionId"], False)
+    home.lab.kill_server()
+    process = subprocess.Popen([*SHIM, "fleet", "run"], env=home.here, stderr=subprocess.DEVNULL)
+    try:
+        assert wait_until(lambda: load_process_status(home.here) is not None, TURN_SECONDS)
+        (entry,) = list_agents(home.here, "--all")
+        assert (entry["sessionId"], "away" in entry) == (session["sessionId"], True)
+    finally:
+        process.terminate()
+        process.wait(TURN_SECONDS)
+    home.lab.start_server()
