@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 from shim import __version__
 from shim.bridge.machines.relay import list_relayed_sessions
 from shim.bridge.registry import SessionScanError, is_session_unreadable
-from shim.core.errors import FrontendError
 from shim.core.fleet.join_file import get_member_key_pair, get_read_key
 from shim.core.fleet.registry import (
     LEASE_FAILURE_LIMIT_S,
@@ -43,6 +42,7 @@ from shim.fleet.buckets import (
     read_entry,
 )
 from shim.fleet.connection import FleetConnection, FleetUnavailableError
+from shim.fleet.folder import MembershipError
 from shim.io.stderr import warn
 
 # The local registry is read this often. Reading 100 sessions takes a few milliseconds.
@@ -58,7 +58,7 @@ MAX_SESSIONS = MAX_READ_ENTRIES - 124
 MAX_ENTRY_BYTES = 512 * 1024
 
 
-class ClonedMachineError(FrontendError):
+class ClonedMachineError(MembershipError):
     """Raised if another process renews the lease of this machine."""
 
     def __init__(self, name: str, other_host: str) -> None:

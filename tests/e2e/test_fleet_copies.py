@@ -286,3 +286,14 @@ def test_process_without_a_server_does_not_hide_the_last_list(home: Home) -> Non
         process.terminate()
         process.wait(TURN_SECONDS)
     home.lab.start_server()
+
+
+def test_service_ends_with_success_after_the_end_of_the_membership(server: FleetLab) -> None:
+    """A service manager must not start it forever."""
+    environment = server.build_environment([])
+    store_join_file(read_admin_join(server)._replace(expires=1), environment)
+    for options, status in (((), 1), (("--service",), 0)):
+        done = run_shim(environment, "fleet", "run", *options)
+        assert (done.returncode, "in the fleet home ended at" in done.stderr) == (status, True)
+    run_shim(environment, "fleet", "leave")
+    assert run_shim(environment, "fleet", "run", "--service").returncode == 0

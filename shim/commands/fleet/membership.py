@@ -74,7 +74,15 @@ def _read_join_file(path: str) -> "JoinFile":
     return parse_join_file(data, path)
 
 
-def run() -> None:
+def run(
+    *,
+    is_service: Annotated[
+        bool,
+        typer.Option(
+            "--service", help="Exit with the status 0 if the machine is not in the fleet any more."
+        ),
+    ] = False,
+) -> None:
     """Connect this machine to its fleet until Ctrl-C.
 
     It publishes the sessions of this machine, and connects other members to them. No session depends
@@ -82,9 +90,16 @@ def run() -> None:
 
     Example: shim fleet run
     """
+    from shim.fleet.folder import MembershipError
     from shim.fleet.run import run_fleet
 
-    run_fleet(os.environ)
+    try:
+        run_fleet(os.environ)
+    except MembershipError as error:
+        if not is_service:
+            raise
+        # A service manager would start it forever after any other status.
+        warn(f"{error}\n{error.hint}\n")
 
 
 def install_service() -> None:
@@ -96,9 +111,11 @@ def install_service() -> None:
     """
     from shim.fleet.service import write_service
 
-    path, command = write_service(get_home_dir(os.environ))
-    typer.echo(f"wrote {path}")
-    typer.echo(f"next: {command}")
+    path, commands = write_service(get_home_dir(os.environ), os.environ)
+    typer.echo(f"wrote {path}, with your PATH")
+    typer.echo("next:")
+    for command in commands:
+        typer.echo(f"  {command}")
 
 
 def show_status() -> None:
