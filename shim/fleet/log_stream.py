@@ -2,7 +2,7 @@
 
 import datetime
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 import nats.errors
@@ -100,7 +100,7 @@ async def remove_log_messages(client: Client, subject: str) -> int:
     return sequence if isinstance(sequence, int) else 0
 
 
-async def read_log_messages(client: Client, subject: str) -> AsyncIterator[Msg]:
+async def read_log_messages(client: Client, subject: str) -> AsyncGenerator[Msg, None]:
     """Yield all messages of a subject. Raise BucketError if the server does not answer."""
     name = secrets.token_hex(CONSUMER_NAME_BYTES)
     config = {
@@ -127,7 +127,7 @@ async def read_log_messages(client: Client, subject: str) -> AsyncIterator[Msg]:
             await client.publish(f"$JS.API.CONSUMER.DELETE.{LOG_STREAM}.{name}", b"")
 
 
-async def _pull_batch(client: Client, name: str) -> AsyncIterator[Msg]:
+async def _pull_batch(client: Client, name: str) -> AsyncGenerator[Msg, None]:
     """Yield the next messages of a consumer, or nothing at the end of the log. Raise BucketError if
     the server does not answer, or no longer has the consumer.
     """

@@ -4,7 +4,10 @@ away.
 
 import time
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+from nats.aio.msg import Msg
 
 from shim.bridge.ended_session import SESSION_KEYS, STATE_KEYS
 from shim.core.bridge.frames import (
@@ -14,7 +17,8 @@ from shim.core.bridge.frames import (
     encode_line_frame,
 )
 from shim.core.fleet.join_file import get_read_key
-from shim.core.fleet.replica import ReplicaReader, parse_position
+from shim.core.fleet.replica import ReplicaReader, open_line, parse_position
+from shim.core.fleet.sealing import SealError
 from shim.core.fleet.subjects import LOG_STREAM, build_log_subject
 from shim.core.reading.values import shorten_session_id
 from shim.fleet.buckets import read_last_message
@@ -27,12 +31,55 @@ class MissingReplicaError(Exception):
     """Raised if the fleet has no copy of a session."""
 
 
+class SessionReplica(NamedTuple):
+    """The copy of a session: its connection, its subject, and the keys that open its lines."""
+
+    connection: FleetConnection
+    subject: str
+    key: bytes
+    public_key: str
+
+    def create_reader(self, after_number: int) -> ReplicaReader:
+        """Return a reader of the lines after a number."""
+        return ReplicaReader(self.key, self.subject, self.public_key, after_number)
+
+    def get_position(self, message: Msg) -> LogCursor | None:
+        """Return the position of a line, or None if the machine has not signed the line."""
+        position = parse_position(message.headers)
+        if position is None:
+            return None
+        try:
+            open_line(self.key, message.data, self.subject, position, self.public_key)
+        except SealError:
+            return None
+        return position
+
+    async def matches_cursor(self, cursor: LogCursor) -> bool:
+        """Return whether no line contradicts a client's cursor. If a system crash loses lines, a later
+        generation uses their numbers again.
+        """
+        reader = self.create_reader(0)
+        async with aclosing(read_log_messages(self.connection.client, self.subject)) as messages:
+            async for message in messages:
+                line = reader.read(message.headers, message.data)
+                if line is None:
+                    continue
+                if line.number > cursor.number:
+                    return line.generation >= cursor.generation
+                if line.generation > cursor.generation:
+                    return False
+                if line.number == cursor.number:
+                    return line.generation == cursor.generation
+        return True
+
+
 async def iterate_replica_frames(
     connection: FleetConnection, machine: str, session_id: str, hello: ClientHello
 ) -> AsyncIterator[bytes]:
     """Yield the frames of a session whose machine is away: `welcome`, the lines after the client's
-    cursor, `synced`, and `bye`. Raise MissingReplicaError if the fleet has no such session, and
-    BucketError if the server does not answer.
+    cursor, `synced`, and `bye`. All lines are yielded, after a gap, if the copy contradicts the cursor.
+    Raise MissingReplicaError if the fleet has no such session, and BucketError if the server does not
+    answer.
     """
     view = FleetView(connection.join)
     await view.load(connection)
@@ -45,11 +92,17 @@ async def iterate_replica_frames(
     last_message = await read_last_message(connection.client, LOG_STREAM, subject)
     if last_message is None:
         raise MissingReplicaError
-    yield _encode_welcome(fields, parse_position(last_message.headers))
+    replica = SessionReplica(connection, subject, get_read_key(connection.join), public_key)
+    last_position = replica.get_position(last_message)
+    last_number = last_position.number if last_position else 0
+    yield _encode_welcome(fields, last_number)
     after_number = 0
-    if hello.cursor is not None:
-        after_number = hello.cursor.number
-    reader = ReplicaReader(get_read_key(connection.join), subject, public_key, after_number)
+    cursor = hello.cursor
+    if cursor is not None and (cursor == last_position or await replica.matches_cursor(cursor)):
+        after_number = cursor.number
+    elif cursor is not None:
+        yield encode_frame("gap", **{"from": 0, "to": last_number, "reason": "unknown"})
+    reader = replica.create_reader(after_number)
     if hello.wants_history:
         async for message in read_log_messages(connection.client, subject):
             line = reader.read(message.headers, message.data)
@@ -73,12 +126,12 @@ def find_session_fields(machine: FleetMachine, session_id: str) -> Mapping[str, 
     raise MissingReplicaError
 
 
-def _encode_welcome(fields: Mapping[str, Any], position: LogCursor | None) -> bytes:
+def _encode_welcome(fields: Mapping[str, Any], last_number: int) -> bytes:
     return encode_frame(
         "welcome",
         **{key: fields.get(key) for key in SESSION_KEYS},
         id=shorten_session_id(str(fields.get("session"))),
-        number=position.number if position else 0,
+        number=last_number,
         state={key: fields.get(key) for key in STATE_KEYS},
         driver=None,
         questions=[],

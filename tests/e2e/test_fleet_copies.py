@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import resource
 import subprocess
 import sys
@@ -18,7 +19,10 @@ from test_fleet import UUID, Home, read_copied_lines, run_connected
 from test_machines import LOOK_SECONDS, SHIM, TURN_SECONDS, list_agents, read_lines, run_shim
 
 from shim.bridge.registry import SessionRecord, scan_sessions
+from shim.core.bridge.frames import ClientHello, LogCursor
 from shim.core.fleet import subjects
+from shim.core.fleet.join_file import JoinFile
+from shim.core.fleet.replica import POSITION_HEADER
 from shim.core.fleet.subjects import LOG_STREAM
 from shim.fleet import admin, log_stream, replica
 from shim.fleet.buckets import BucketError, request_json
@@ -27,6 +31,7 @@ from shim.fleet.folder import require_join_file, store_join_file
 from shim.fleet.log_stream import create_log_stream, list_stored_sessions, read_log_messages
 from shim.fleet.membership import load_process_status
 from shim.fleet.replica import SessionCopy, SessionReplicator
+from shim.fleet.replica_reader import iterate_replica_frames
 
 pytestmark = pytest.mark.e2e
 
@@ -297,3 +302,63 @@ def test_service_ends_with_success_after_the_end_of_the_membership(server: Fleet
         assert (done.returncode, "in the fleet home ended at" in done.stderr) == (status, True)
     run_shim(environment, "fleet", "leave")
     assert run_shim(environment, "fleet", "run", "--service").returncode == 0
+
+
+def read_replica(home: Home, join: JoinFile, cursor: LogCursor | None) -> list[dict[str, object]]:
+    """Return the frames of the only session of `build`, which is away."""
+
+    async def collect_frames(connection: FleetConnection) -> list[dict[str, object]]:
+        hello = ClientHello(1, "test", can_control=False, cursor=cursor)
+        (session,) = scan_sessions(home.build)
+        frames = iterate_replica_frames(connection, "build", session.session_id, hello)
+        return [json.loads(frame) async for frame in frames]
+
+    frames: list[dict[str, object]] = run_connected(join, collect_frames)
+    return frames
+
+
+def list_numbers(frames: list[dict[str, object]]) -> list[object]:
+    return [frame["number"] for frame in frames if frame["kind"] == "line"]
+
+
+def test_copy_is_read_after_a_cursor_of_the_same_log_only(home: Home) -> None:
+    """After a system crash, a later generation uses the numbers of lost lines again."""
+    uuid = home.start_session()["sessionId"]
+    run_shim(home.build, "claude", "stop", uuid[:8])
+    expected = [number for number, _ in read_lines(home.here, f"build:{uuid}", None)]
+
+    def is_copied() -> bool:
+        return [number for number, _ in read_copied_lines(home, uuid)] == expected
+
+    assert wait_until(is_copied, TURN_SECONDS, LOOK_SECONDS)
+    stop_machine(home)
+    join = home.lab.invite("reader", "watch")
+    last = expected[-1]
+    for cursor in (None, LogCursor(1, 0), LogCursor(1, 5), LogCursor(1, last), LogCursor(1, 99)):
+        frames = read_replica(home, join, cursor)
+        after = cursor.number if cursor else 0
+        assert list_numbers(frames) == [each for each in expected if each > after], cursor
+        assert (frames[0]["number"], "gap" in [each["kind"] for each in frames]) == (last, False)
+    for cursor in (LogCursor(2, 5), LogCursor(0, 5), LogCursor(2, last)):
+        frames = read_replica(home, join, cursor)
+        assert frames[1] == {"kind": "gap", "from": 0, "to": last, "reason": "unknown"}
+        assert list_numbers(frames) == expected
+
+
+def test_number_that_the_machine_has_not_signed_is_not_shown(home: Home) -> None:
+    uuid = home.start_session()["sessionId"]
+    assert wait_until(lambda: bool(read_copied_lines(home, uuid)), TURN_SECONDS, LOOK_SECONDS)
+    run_shim(home.build, "claude", "daemon", "stop", "--any")
+    stop_machine(home)
+    mallory = home.lab.forge_member(home.lab.invite("mallory", "watch"), allows_all=True)
+    subject = subjects.build_log_subject("home", "build", uuid)
+
+    async def forge_line(connection: FleetConnection) -> None:
+        headers = {POSITION_HEADER: "1 999"}
+        await request_json(connection.client, subject, b"forged", headers)
+
+    run_connected(mallory, forge_line)
+    frames = read_replica(home, home.lab.invite("reader", "watch"), None)
+    assert frames[0]["number"] == 0
+    assert 999 not in list_numbers(frames)
+    assert len(list_numbers(frames)) > 5
