@@ -345,7 +345,7 @@ def test_copy_is_read_after_a_cursor_of_the_same_log_only(home: Home) -> None:
         assert list_numbers(frames) == expected
 
 
-def test_number_that_the_machine_has_not_signed_is_not_shown(home: Home) -> None:
+def test_number_without_a_signature_is_not_sent(home: Home) -> None:
     uuid = home.start_session()["sessionId"]
     assert wait_until(lambda: bool(read_copied_lines(home, uuid)), TURN_SECONDS, LOOK_SECONDS)
     run_shim(home.build, "claude", "daemon", "stop", "--any")
