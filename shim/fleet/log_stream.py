@@ -1,6 +1,5 @@
 """The stream of the fleet's server with the copies of session lines."""
 
-import datetime
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import suppress
@@ -18,6 +17,7 @@ from shim.fleet.buckets import (
     BucketError,
     create_stream,
     get_status,
+    parse_server_time,
     request_json,
     unsubscribe,
 )
@@ -80,15 +80,10 @@ async def is_age_evicted(client: Client, age_s: float) -> bool:
     state = as_dict(info.get("state"))
     try:
         is_full = state["bytes"] >= FULL_STREAM_PART * as_dict(info["config"])["max_bytes"]
-        oldest_age = _parse_time(info["ts"]) - _parse_time(state["first_ts"])
-    except (KeyError, TypeError, ValueError):
+        oldest_age_s = parse_server_time(info["ts"]) - parse_server_time(state["first_ts"])
+    except (KeyError, TypeError):
         raise BucketError("the state of the log stream is not valid") from None
-    return is_full and age_s > oldest_age.total_seconds()
-
-
-def _parse_time(text: str) -> datetime.datetime:
-    """Parse a time of the server, which has nanoseconds."""
-    return datetime.datetime.fromisoformat(f"{text[:19]}+00:00")
+    return is_full and age_s > oldest_age_s
 
 
 async def remove_log_messages(client: Client, subject: str) -> int:

@@ -52,8 +52,8 @@ READ_BATCH_LINES = 256
 # The reasons of a gap after which a host sends its whole log.
 RESTART_REASONS = ("generation", "unknown")
 # Sessions that are copied at the same time. A running one has a connection to its host.
-MAX_RUNNING_COPIES = 180
-MAX_ENDED_COPIES = 20
+MAX_RUNNING_COPIES = 150
+MAX_ENDED_COPIES = 50
 # If more sessions run, a copy ends after this time, so that another one can start.
 COPY_TURN_S = 30.0
 COPY_RETRY_S = 10.0  # the wait after a failure
