@@ -11,6 +11,7 @@ import orjson
 
 from shim.core.fleet.jwt import verify_member_jwt
 from shim.core.fleet.keys import KeyPair
+from shim.core.fleet.roles import MACHINE
 from shim.core.fleet.sealing import SealError, open_sealed, seal, unseal_unsigned
 from shim.core.fleet.subjects import MACHINE_ENTRY, SESSIONS_BUCKET, build_session_subject
 from shim.core.reading.json_text import dump_json
@@ -65,6 +66,8 @@ def parse_machine_entry(
     claims = verify_member_jwt(get_text(fields, "jwt"), issuer)
     if claims.name != machine:
         raise SealError(f"{claims.name} has written the entry of {machine}")
+    if claims.role != MACHINE:
+        raise SealError(f"{machine} is not a machine of this fleet")
     open_sealed(key, data, context, claims.public_key)
     changed_ms = fields.get("changed_ms")
     entry = MachineEntry(

@@ -16,7 +16,7 @@ from shim.core.fleet.registry import (
     seal_entry,
     split_session_subject,
 )
-from shim.core.fleet.roles import MACHINE
+from shim.core.fleet.roles import DRIVE, MACHINE
 from shim.core.fleet.sealing import SealError, seal
 from shim.core.fleet.subjects import (
     MACHINE_ENTRY,
@@ -38,8 +38,8 @@ DAMAGED = (b"", b"{", b"\xff", b'{"session": NaN}')
 NOT_AN_OBJECT = (b"null", b"[]", b'"text"', b"5")
 
 
-def build_jwt(name="build", key_pair=BUILD, issuer=ISSUER):
-    claims = MemberClaims("home", name, MACHINE, "", key_pair.public_key)
+def build_jwt(name="build", key_pair=BUILD, issuer=ISSUER, role=MACHINE):
+    claims = MemberClaims("home", name, role, "", key_pair.public_key)
     return build_member_jwt(issuer, claims, 1_800_000_000)
 
 
@@ -79,6 +79,10 @@ def test_machine_entry_is_unchanged():
             ),
             "not in this fleet",
         ),
+        (
+            encode_machine_entry(KEY, NONCE, build_entry(jwt=build_jwt(role=DRIVE)), BUILD),
+            "build is not a machine",
+        ),
         (encode_machine_entry(KEY, NONCE, build_entry(jwt=""), BUILD), "three parts"),
         (b"", "the key of this fleet"),
         (bytes(200), "the key of this fleet"),
@@ -89,6 +93,7 @@ def test_machine_entry_is_unchanged():
         "wrong subject",
         "JWT of another machine",
         "JWT of another fleet",
+        "JWT of a guest",
         "no JWT",
         "empty",
         "zeros",
