@@ -300,6 +300,7 @@ a child will not die
     test_abnormal_exits.py::test_daemon_of_a_stopped_child_is_stopped
 a hostile server of the fleet changes, forges, holds back or reorders messages
     test_fleet.py::test_entries_that_the_machine_has_not_signed_are_ignored
+    test_fleet_registry.py::test_entry_that_the_machine_has_not_written_is_refused
     test_tunnel.py::test_messages_out_of_order_never_add_lose_or_repeat_data
     test_tunnel.py::test_message_of_another_tunnel_direction_or_sender_is_refused
     test_tunnel.py::test_hostile_server_never_adds_loses_or_repeats_data
@@ -321,12 +322,15 @@ a join file of the fleet is stolen, expired, revoked or used for more than its r
     test_fleet.py::test_member_of_a_session_reads_nothing_of_others
     test_fleet.py::test_body_of_a_request_gives_a_guest_no_other_session
     test_members.py::test_member_that_watches_has_no_key_for_commands
+    test_fleet_clocks.py::test_membership_ends_in_time_on_a_machine_whose_clock_is_behind
+    test_fleet_clocks.py::test_member_is_revoked_after_the_clock_of_its_invitation_was_corrected
 a member of the fleet damages the entries or the copied logs of others
     test_fleet.py::test_answers_of_the_server_change_no_entry
     test_fleet.py::test_receiver_of_an_entry_may_not_confirm_the_entry
     test_fleet.py::test_server_limits_each_member_to_its_role
 a machine of the fleet is copied
     test_fleet.py::test_copied_machine_is_refused_with_both_names
+    test_fleet_clocks.py::test_wrong_clock_does_not_hide_a_copied_machine
 a bug of ours leaves a frontend waiting
     test_threats.py::test_internal_error_ends_in_a_result
     test_threats.py::test_malformed_events_do_not_fail_the_turn
