@@ -221,9 +221,10 @@ def check_other_machines(
                 WARNING, f"the machine {name} does not answer: {listing.problem}", hint
             )
         elif listing.version != __version__:
-            finding = DiagnosisFinding(
-                NOTE, f"the machine {name} has version {listing.version} of the shim"
-            )
+            version = "an unknown version"
+            if listing.version:
+                version = f"version {listing.version}"
+            finding = DiagnosisFinding(NOTE, f"the machine {name} has {version} of the shim")
         else:
             count = len(listing.sessions)
             finding = DiagnosisFinding(OK, f"the machine {name} answers: {count} running sessions")
