@@ -18,6 +18,7 @@ from fleet_lab import FleetLab, read_admin_join
 from fleet_other_version import (
     ENCODERS,
     NEWER,
+    NEWER_VERSION,
     OLDER,
     UNKNOWN_FRAME,
     UNKNOWN_KIND,
@@ -92,8 +93,13 @@ def home(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Home]:
         lab.close()
 
 
-@pytest.mark.parametrize("home", VERSIONS, indirect=True)
-def test_machine_of_another_version_is_used(home: Home) -> None:
+@pytest.mark.parametrize(
+    ("home", "shown_version"),
+    [(NEWER, f"version {NEWER_VERSION}"), (OLDER, "an unknown version")],
+    ids=VERSIONS,
+    indirect=["home"],
+)
+def test_machine_of_another_version_is_used(home: Home, shown_version: str) -> None:
     session_id = start_demo(home.here, "--machine", "build", "--cwd", str(home.folder))
     reference = f"build:{session_id}"
 
@@ -116,6 +122,8 @@ def test_machine_of_another_version_is_used(home: Home) -> None:
         done = run_shim(home.here, *args)
         assert done.returncode == 0, (args, done.stderr)
         assert "Traceback" not in done.stderr
+    diagnosis = run_shim(home.here, "doctor").stdout
+    assert f"the machine build has {shown_version} of the shim" in " ".join(diagnosis.split())
     watched = run_shim(home.here, "bridge", "watch", reference)
     assert (watched.returncode, watched.stderr) == (0, "")
     assert "SENT-ONCE" in watched.stdout
