@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from bench_fleet import read_memory_mb
 from fleet_lab import SHIM, FleetLab, read_admin_join
 from session_hosts import wait_for_frame
 
+from shim.bridge.client import HostConnection
 from shim.bridge.registry import SessionRecord
 from shim.core.fleet.replica import parse_position
 from shim.core.fleet.subjects import LOG_STREAM, build_log_subject
@@ -93,13 +93,18 @@ def run_reader(lab: FleetLab, session: SessionRecord) -> Iterator[None]:
             process.kill()
 
 
+def send_plan(connection: HostConnection, calls: int, rate: int) -> None:
+    """Start a turn with this number of calls, each of which has two lines."""
+    plan = json.dumps({"calls": calls, "rate": rate, "bytes": 100})
+    message = {"role": "user", "content": plan}
+    connection.send_frame_blocking({"kind": "message", "message": message})
+
+
 def run_turn(hosting: BenchHosting, session: SessionRecord, calls: int, rate: int) -> float:
     """Run a turn with this number of calls. Return the lines per second that a local client gets."""
     with hosting.connect(session, partial=False) as connection:
         wait_for_frame(connection, "synced")
-        plan = json.dumps({"calls": calls, "rate": rate, "bytes": 100})
-        message = {"role": "user", "content": plan}
-        connection.send_frame_blocking({"kind": "message", "message": message})
+        send_plan(connection, calls, rate)
         started_s = end_s = 0.0
         for received_s, line in read_lines(connection):
             started_s = started_s or (received_s if call_of(line) else 0.0)
@@ -141,24 +146,28 @@ async def load_copied_number(lab: FleetLab, session: SessionRecord) -> int:
     return position.number if position else 0
 
 
+def wait_for_copied(lab: FleetLab, session: SessionRecord, count: int) -> None:
+    """Wait until this number of lines is copied. Fail after PATIENCE without progress."""
+    last_number, deadline_s = 0, 0.0
+    while (number := asyncio.run(load_copied_number(lab, session))) < count:
+        if number > last_number or not deadline_s:
+            last_number, deadline_s = number, time.monotonic() + PATIENCE
+        assert time.monotonic() < deadline_s, f"only {number} lines are copied"
+        time.sleep(LOOK_SECONDS)
+
+
 def print_memory(table: Table, lines: int) -> None:
     """Measure the memory whenever another tenth of the lines is copied."""
     table.print_heading(f"memory  of `shim fleet run`, while {lines:,} lines are copied and read")
-    with open_hosting() as hosting, run_fleet(hosting) as lab, ThreadPoolExecutor(1) as pool:
+    with open_hosting() as hosting, run_fleet(hosting) as lab:
         session = hosting.start_session()
         pid = lab.processes[MACHINE].pid
         sizes_mb = []
-        with run_reader(lab, session):
-            turn = pool.submit(run_turn, hosting, session, lines // 2, 0)
+        with run_reader(lab, session), hosting.connect(session, partial=False) as connection:
+            send_plan(connection, lines // 2, 0)
             for look in range(1, MEMORY_LOOKS + 1):
-                count = lines * look // MEMORY_LOOKS
-
-                def is_copied(count: int = count) -> bool:
-                    return asyncio.run(load_copied_number(lab, session)) >= count
-
-                wait_until_true(is_copied, "the lines are not copied")
+                wait_for_copied(lab, session, lines * look // MEMORY_LOOKS)
                 sizes_mb.append(read_memory_mb(pid))
-            turn.result()
     growth_mb = sizes_mb[-1] - sizes_mb[0]
     measured = f"{sizes_mb[0]:.0f} -> {sizes_mb[-1]:.0f} MB, {max(sizes_mb):.0f} at most"
     goal = f"<= {GROWTH_GOAL_MB:.0f} MB more"
