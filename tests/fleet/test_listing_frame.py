@@ -15,7 +15,7 @@ def create_machine(running_count, ended_count):
         {"session": f"{number}", "alive": number < running_count, "updated": 1_000_000 + number}
         for number in range(running_count + ended_count)
     ]
-    return FleetMachine(MachineEntry("build", "", "1", (), 0), None, sessions)
+    return FleetMachine(MachineEntry("build", "", "1", 0), None, sessions)
 
 
 def list_ids(frame):
