@@ -236,7 +236,10 @@ def check_background_sessions(environment: Mapping[str, str]) -> list[DiagnosisF
     """Check the background sessions: how many there are, which have a dead host process, and which
     hosts do not respond.
     """
-    sessions = registry.list_sessions(environment)
+    try:
+        sessions = registry.list_sessions(environment)
+    except registry.SessionScanError as error:
+        return [DiagnosisFinding(PROBLEM, str(error))]
     if not sessions:
         return [DiagnosisFinding(NOTE, "no background sessions; `claude --bg PROMPT` starts one")]
     running = [session for session in sessions if session.is_running]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 
 from session_hosts import PATIENCE, read_until_result
@@ -17,6 +18,20 @@ from shim.process.installation import build_install_hint
 def test_start_hint_is_returned_without_sessions(desk):
     (finding,) = check_background_sessions(desk.environment)
     assert finding.level == NOTE and "`claude --bg PROMPT`" in finding.text
+
+
+def test_sessions_that_cannot_be_listed_are_a_problem(desk):
+    folder = registry.get_bridge_folder(desk.environment)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free_descriptor = os.open(os.devnull, os.O_RDONLY)
+    os.close(free_descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free_descriptor, limits[1]))
+    try:
+        (finding,) = check_background_sessions(desk.environment)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (finding.level, "Too many open files" in finding.text) == (PROBLEM, True)
 
 
 def test_running_sessions_are_counted_and_crashed_hosts_reported(desk, monkeypatch):
