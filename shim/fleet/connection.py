@@ -177,7 +177,8 @@ class FleetConnection:
         text = _format_error(error)
         # The library does not report the server's reason here, such as a revocation. The end of the
         # connection follows it, and is reported.
-        if self.client.last_error is not None and isinstance(error, nats.errors.UnexpectedEOF):
+        is_end = isinstance(error, nats.errors.UnexpectedEOF | ConnectionError)
+        if self.client.last_error is not None and is_end:
             text = _format_error(self.client.last_error)
         if text.lower().startswith("permissions violation"):
             self._violation = text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 
 import pytest
@@ -9,7 +10,7 @@ from sandbox import wait_until
 from test_fleet import AWAY_SECONDS, Home, home, read_copied_lines, run_connected
 from test_machines import LOOK_SECONDS, TURN_SECONDS, list_agents, read_lines, run_shim
 
-from shim.core.fleet.roles import MACHINE
+from shim.core.fleet.roles import MACHINE, WATCH
 from shim.fleet.connection import FleetUnavailableError
 from shim.fleet.folder import require_join_file, store_join_file
 from shim.fleet.membership import load_process_status
@@ -17,6 +18,7 @@ from shim.fleet.membership import load_process_status
 pytestmark = pytest.mark.e2e
 
 __all__ = ["home"]  # the fixture
+LOGINS = 30
 
 
 def test_machine_that_was_revoked_is_away_until_it_is_invited_again(home: Home) -> None:
@@ -62,3 +64,14 @@ def test_machine_that_was_revoked_is_away_until_it_is_invited_again(home: Home) 
     assert wait_until(has_new_copy, TURN_SECONDS, LOOK_SECONDS)
     with pytest.raises(FleetUnavailableError):
         run_connected(old_join, None)
+
+
+def test_reason_of_a_refused_login_is_never_lost(home: Home) -> None:
+    """The server closes the connection at once, while the client library still writes."""
+    expired = home.lab.forge_member(home.lab.invite("guest", WATCH), expires_s=int(time.time()) - 5)
+    reasons = []
+    for _ in range(LOGINS):
+        with pytest.raises(FleetUnavailableError) as raised:
+            run_connected(expired, None)
+        reasons.append(raised.value.reason)
+    assert reasons == ["Authorization Violation"] * LOGINS
