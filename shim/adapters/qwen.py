@@ -26,6 +26,7 @@ from shim.core.adapter.tools import (
     translate_tool_call,
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.policy import (
     AGENT_SERVER,
     BYPASS_MODE,
@@ -209,6 +210,10 @@ def build_session_arguments(request: LaunchRequest) -> list[str]:
 # qwen silently retries a failed request 28 times. The retries take 84 s if each request fails at
 # once, and each request may take another 30 s.
 MAX_SILENCE_S = 28 * 30.0 + 84
+# qwen prints nothing during these retries, so the shim cannot change the model earlier.
+LATE_FALLBACK_NOTICE = (
+    "--fallback-model has a late effect: qwen first retries its model for more than a minute\n"
+)
 # qwen itself denies a call without an answer after `PERMISSION_TIMEOUT_MS` (`qwen_input`). The
 # shim's timeout is shorter, so that the denial is reported.
 ANSWER_TIMEOUT_S = 590.0
@@ -272,6 +277,13 @@ class QwenAdapter(Adapter):
         api_base_variable="OPENAI_BASE_URL",
         attachment_dirs=(("QWEN_RUNTIME_DIR", "tmp"), ("QWEN_HOME", "tmp"), ("HOME", ".qwen/tmp")),
     )
+
+    def list_ignored_flags(self, invocation: Invocation) -> list[str]:
+        """Return the base class's messages, and one for a fallback model, which qwen uses late."""
+        notices = super().list_ignored_flags(invocation)
+        if invocation.fallback_model:
+            notices.append(LATE_FALLBACK_NOTICE)
+        return notices
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
         """Build the launch with only the flags that qwen supports, because qwen exits at an unknown

@@ -27,12 +27,12 @@ def box(quick_box):
     return quick_box
 
 
-def start_vendor(box, vendor, *args, out=PI, settings=""):
-    """Return the arguments of a vendor's start, and the init line."""
+def start_vendor(box, vendor, *args, out=PI, settings="", stderr=""):
+    """Return the arguments of a vendor's start, and the init line. `stderr` is what the shim says."""
     box.write_settings(settings)
     program = box.create_fake(["serve"], ["record", str(box.recording)], ["out", out])
     done = box.run_claude(*ASK, *args, SHIM_VENDOR=vendor, SHIM_BIN=program)
-    assert done.stderr == ""
+    assert done.stderr == stderr
     return box.read_record()["arguments"], done.init
 
 
@@ -140,9 +140,11 @@ def test_fallback_models_are_mapped(box):
             "session_id": "s",
         },
     )
-    args, _ = start_vendor(
-        box, "qwen", *fallback_flags, out=qwen, settings='[models]\nhaiku = "small"\n'
+    settings = '[models]\nhaiku = "small"\n'
+    notice = (
+        "--fallback-model has a late effect: qwen first retries its model for more than a minute\n"
     )
+    args, _ = start_vendor(box, "qwen", *fallback_flags, out=qwen, settings=settings, stderr=notice)
     assert flag(args, "--fallback-model") == "small"
 
 

@@ -379,7 +379,9 @@ class Adapter:
         return mode not in ("auto", BYPASS_MODE)
 
     def list_ignored_flags(self, invocation: Invocation) -> list[str]:
-        """Return a message for each flag on the command line that has no effect with this vendor."""
+        """Return a message for each flag on the command line that has no effect with this vendor, or
+        a smaller effect than with the real claude.
+        """
         notices = []
         if invocation.max_budget_usd is not None and not (
             self.abilities.reports_cost or self.passthrough
