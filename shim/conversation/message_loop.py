@@ -438,7 +438,9 @@ class MessageLoop(ConversationLoop):
                 await child_driver.stop_turn_for_hook()
             elif isinstance(action, SettingChanged):
                 await child_driver.apply_setting_change(action)
-        self._driver.active_child_driver.check_hook_answers()
+        child_driver = self._driver.active_child_driver
+        child_driver.start_permission_hooks()
+        child_driver.check_hook_answers()
         self._wake_waiters()
 
     async def _wait_for_turn_start(self, control: "ControlSession") -> None:

@@ -401,3 +401,30 @@ def test_hook_before_a_call_adds_context_or_ends_the_turn(
     run = frontend.run_messages("[[shell]] touch made")
     assert run.result["terminal_reason"] == "hook_stopped"
     assert (frontend.folder / "made").exists()
+
+
+@in_conversations
+@pytest.mark.parametrize("answer", ["allow", "deny", "exit code 2"])
+def test_permission_hook_of_the_settings_decides_about_a_call(
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, answer: str
+) -> None:
+    """Without a permission prompt. As with the real claude, exit code 2 decides nothing."""
+    decision = {"behavior": answer, "message": "too sour"}
+    output = {"hookEventName": "PermissionRequest", "decision": decision}
+    command = f"cat > \"$HOME/{TOLD}\"; echo '{json.dumps({'hookSpecificOutput': output})}'"
+    if answer == "exit code 2":
+        command = "echo too sour >&2; exit 2"
+    settings(frontend, vendor, build_event_hooks(PermissionRequest=command))
+    run = frontend.run_messages(f"[[shell]] touch {MADE}")
+    assert (run.result["subtype"], run.result["terminal_reason"]) == ("success", "completed")
+    assert (frontend.folder / MADE).exists() is (answer == "allow")
+    denied = [denial["tool_name"] for denial in run.result["permission_denials"]]
+    assert denied == ([] if answer == "allow" else ["Bash"])
+    is_reason_received = any("too sour" in json.dumps(request.body) for request in model.requests)
+    assert is_reason_received is (answer == "deny")
+    if answer == "exit code 2":
+        return
+    hook_input = json.loads((Path(frontend.environment["HOME"]) / TOLD).read_text())
+    assert hook_input["hook_event_name"] == "PermissionRequest"
+    assert hook_input["tool_input"]["command"] == f"touch {MADE}"
+    assert hook_input["permission_suggestions"]

@@ -280,6 +280,9 @@ class ChildDriver:
             return ()
         return await self._hook_commands.run_requested_commands()
 
+    def start_permission_hooks(self) -> None:
+        """Do nothing, because this driver asks no permission."""
+
     def cancel_hook_commands(self) -> None:
         """End the hook commands that are running. Their answers have no effect."""
         if self._hook_commands is not None:

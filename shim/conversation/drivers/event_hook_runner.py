@@ -3,7 +3,7 @@
 `core.claude.hooks.event_commands` defines which hooks run, and the meaning of their exit codes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import anyio
@@ -52,7 +52,12 @@ class EventHookRunner:
         """Run the requested commands until all of them have exited. Return the actions that result
         from their answers.
         """
-        calls = self._control.take_hook_calls()
+        return await self.run_commands(self._control.take_hook_calls())
+
+    async def run_commands(self, calls: "Sequence[HookCommandCall]") -> "list[FrontendAction]":
+        """Run commands until all of them have exited. Return the actions that result from their
+        answers.
+        """
         actions: list[FrontendAction] = []
         if not calls:
             return actions

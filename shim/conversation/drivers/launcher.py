@@ -553,7 +553,7 @@ class ChildLauncher:
             persistent=resume_state.persistent,
             policy=policy,
             hook_argv=HOOK_ARGV,
-            hooks_may_allow=state.hooks is not None and state.hooks.can_allow_calls,
+            hooks_may_allow=state.hooks_may_allow,
             session_id=session_id,
             transcript_path=state.options.find_transcript() if policy.hooks else "",
             mode_file=self._ensure_mode_file(),

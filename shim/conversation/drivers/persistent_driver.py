@@ -26,7 +26,7 @@ from shim.core.adapter.commands import (
 )
 from shim.core.adapter.request import ChildInput
 from shim.core.claude.control import ControlSession
-from shim.core.claude.control.actions import SettingChanged
+from shim.core.claude.control.actions import PermissionAnswered, SettingChanged
 from shim.core.claude.hooks.callbacks import HookEvent, build_compaction_events
 from shim.core.claude.messages import PRIORITY_LATER, PRIORITY_NOW, BlockKinds, UserMessage
 from shim.core.claude.permissions import (
@@ -46,6 +46,7 @@ from shim.process.spawn import ChildSpawnResult
 if TYPE_CHECKING:
     from shim.conversation.drivers.event_hook_runner import EventHookRunner
     from shim.conversation.drivers.turn_lifecycle import TranslatorFactory
+    from shim.core.claude.hooks.event_commands import HookCommandCall
     from shim.core.claude.local_commands import LocalCommand
 
 INTERRUPT_TIMEOUT_S = 1.5  # for a child to end an interrupted turn; then the child is stopped
@@ -555,6 +556,7 @@ class PersistentDriver(ChildDriver):
         self.launcher.context.log(
             "asked", level="debug", tool=request.tool, frontend=decision is None
         )
+        self.start_permission_hooks()
         if decision is not None:
             await self.send_decision(request, decision)
         elif self._control_session.is_awaiting_hook_decisions(request):
@@ -562,11 +564,33 @@ class PersistentDriver(ChildDriver):
         else:
             self._tasks.start_soon(self._expire_prompt, request)
 
+    def start_permission_hooks(self) -> None:
+        """Start the commands of PermissionRequest hooks. They run while a person can answer the
+        prompt.
+        """
+        for call in self._control_session.take_permission_hook_calls():
+            self._tasks.start_soon(self._run_permission_hook, call)
+
+    async def _run_permission_hook(self, call: "HookCommandCall") -> None:
+        """Run a command of a PermissionRequest hook, and send its decision to the vendor."""
+        assert self._hook_commands is not None
+        for action in await self._hook_commands.run_commands((call,)):
+            with contextlib.suppress(
+                FrontendDisconnectedError
+            ):  # the turn also detects the disconnect
+                match action:
+                    case PermissionAnswered(request, decision):
+                        await self.send_decision(request, decision)
+                    case SettingChanged():
+                        await self.apply_setting_change(action)
+
     async def _skip_slow_hooks(self, request: PermissionRequest) -> None:
-        """Continue a permission request without the hooks that did not answer within
-        HOOK_TIMEOUT_S.
+        """Continue a permission request without the hooks that did not answer in time. The commands
+        of PermissionRequest hooks have their own timeout.
         """
         await anyio.sleep(HOOK_TIMEOUT_S)
+        while self._control_session.runs_permission_hooks(request):
+            await anyio.sleep(HOOK_TIMEOUT_S)
         if self._control_session.is_awaiting_hook_decisions(request):
             decision = self._control_session.ask_permission_without_hooks(request)
             with contextlib.suppress(

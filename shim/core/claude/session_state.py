@@ -285,6 +285,13 @@ class SessionState:
             return True
         return self.mode != BYPASS_MODE
 
+    @property
+    def hooks_may_allow(self) -> bool:
+        """Whether a hook may allow a tool call that is not allowed otherwise."""
+        if self.hooks is not None and self.hooks.can_allow_calls:
+            return True
+        return any(hook.event == "PermissionRequest" for hook in self.options.event_hooks)
+
     def open_agent_requests(self) -> "AgentRequests":
         """Create and return the list of control requests that running subagents send."""
         from shim.core.claude.agent_run import AgentRequests

@@ -24,7 +24,7 @@ UNSUPPORTED_KEYS = (
 COMMAND_SHELL_KEY = "disableSkillShellExecution"
 # Events whose hooks may block something or add context for the model. The shim does not run these
 # hooks.
-UNSUPPORTED_HOOK_EVENTS = ("PermissionRequest", "SubagentStop")
+UNSUPPORTED_HOOK_EVENTS = ("SubagentStop",)
 
 
 def rank_permission_mode(mode: str) -> int:

@@ -11,11 +11,12 @@ from sweeps import loop_over_rows
 from turn_stage import build_session_state
 
 from shim.core.claude.control import ControlSession
-from shim.core.claude.control.actions import TurnStoppedByHook
+from shim.core.claude.control.actions import PermissionAnswered, TurnStoppedByHook
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.hooks.commands import HookCommandResult
 from shim.core.claude.hooks.event_commands import parse_hook_result, select_event_hooks
 from shim.core.claude.hooks.unsupported import HookSupport, list_unsupported_settings_hooks
+from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.policy.settings_hooks import SettingsHook
 
@@ -269,3 +270,87 @@ def test_hooks_with_a_smaller_effect_are_listed_by_file():
         ("hooks.Stop", "a"),
         ("hooks.PostToolUse", "a"),
     ]
+
+
+# -- PermissionRequest -----------------------------------------------------------------------------
+
+CALL = PermissionRequest("q1", "call_1", "Bash", {"command": "touch x"}, "shell", {})
+UNDECIDED = PermissionDecision(
+    False,
+    message="Bash needs permission, which was not granted in advance and cannot be requested here.",
+    frontend_knows=False,
+)
+
+
+def ask_about_call(*hooks, answers_prompts):
+    """Return the session, its first decision about a call, and the hook commands that must run."""
+    session = build_control(*hooks, answers_prompts=answers_prompts)
+    session.start_turn("hi")
+    session.take_hook_calls()
+    decision = session.ask_permission(CALL)
+    return session, decision, session.take_permission_hook_calls()
+
+
+def decide(**decision):
+    output = {"hookEventName": "PermissionRequest", "decision": decision}
+    return json.dumps({"hookSpecificOutput": output})
+
+
+@pytest.mark.parametrize("answers_prompts", [True, False])
+@loop_over_rows(
+    ("stdout", "decision"),
+    [
+        (decide(behavior="allow"), PermissionDecision(True)),
+        (
+            decide(behavior="deny", message="R"),
+            PermissionDecision(False, message="R", is_message_for_model=True),
+        ),
+    ],
+)
+def test_permission_hook_decides_and_withdraws_the_prompt(answers_prompts, stdout, decision):
+    hook = build_hook("PermissionRequest", "Bash")
+    session, first_decision, (call,) = ask_about_call(hook, answers_prompts=answers_prompts)
+    assert first_decision is None and b"permission_suggestions" in call.stdin
+    prompts = [line for line in take_lines(session) if line["type"] == "control_request"]
+    assert len(prompts) == answers_prompts
+    (answered,) = session.accept_hook_result(call, HookCommandResult(0, stdout))
+    expected = decision._replace(frontend_knows=answers_prompts)
+    assert answered == PermissionAnswered(CALL, expected)
+    lines = [line for line in take_lines(session) if line["type"] == "control_cancel_request"]
+    assert len(lines) == answers_prompts
+    assert session.accept_hook_result(call, HookCommandResult(0, stdout)) == []
+
+
+@loop_over_rows(
+    ("code", "stdout"), [(2, ""), (1, ""), (0, ""), (0, "text"), (0, json.dumps(BLOCK))]
+)
+def test_other_results_of_a_permission_hook_decide_nothing(code, stdout):
+    result = HookCommandResult(code, stdout, "R")
+    hooks = [build_hook("PermissionRequest", command=name) for name in ("first", "second")]
+    session, _, (first, second) = ask_about_call(*hooks, answers_prompts=True)
+    for call in (first, second):
+        assert session.accept_hook_result(call, result) == []
+    assert session.has_pending_permission_requests  # the prompt stays open
+    session, _, (first, second) = ask_about_call(*hooks, answers_prompts=False)
+    assert session.accept_hook_result(first, result) == []
+    assert session.runs_permission_hooks(CALL)
+    assert session.accept_hook_result(second, result) == [PermissionAnswered(CALL, UNDECIDED)]
+
+
+def test_permission_hooks_of_other_tools_and_in_the_background_do_not_decide():
+    hooks = [
+        build_hook("PermissionRequest", "Write"),
+        build_hook("PermissionRequest", command="slow", runs_in_background=True),
+    ]
+    session, decision, (call,) = ask_about_call(*hooks, answers_prompts=False)
+    assert decision == UNDECIDED and call.hook.command == "slow"
+    allowed = HookCommandResult(0, decide(behavior="allow"))
+    assert session.accept_hook_result(call, allowed) == []
+
+
+def test_permission_hook_decides_nothing_after_the_turn():
+    hook = build_hook("PermissionRequest")
+    session, _, (call,) = ask_about_call(hook, answers_prompts=False)
+    session.end_turn()
+    allowed = HookCommandResult(0, decide(behavior="allow"))
+    assert session.accept_hook_result(call, allowed) == []

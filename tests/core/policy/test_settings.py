@@ -168,11 +168,10 @@ def test_unsupported_restricting_key_is_listed_with_its_source():
 def test_unsupported_blocking_hook_is_listed_unless_hooks_are_disabled():
     hooks = {
         event: [{"hooks": [{"type": "command", "command": "exit 2"}]}]
-        for event in ("UserPromptSubmit", "SubagentStop", "PermissionRequest", "Notification")
+        for event in ("UserPromptSubmit", "SubagentStop", "Notification")
     }
     assert list(merge_settings([user(hooks=hooks)]).unsupported_keys) == [
-        "hooks.PermissionRequest in user",
-        "hooks.SubagentStop in user",
+        "hooks.SubagentStop in user"
     ]
     assert not merge_settings([user(hooks=hooks, disableAllHooks=True)]).unsupported_keys
 

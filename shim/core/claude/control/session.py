@@ -121,6 +121,7 @@ class ControlSession(ControlOutputWriter):
         self.hook_feedback = HookFeedbackQueue()
         self._gate = PermissionGate(session_state, self._prompt_abilities)
         self._executed_calls: dict[str, None] = {}
+        self._permission_hook_calls: list[HookCommandCall] = []
         self._open_permission_hooks = BoundedDict[str, tuple[HookEvent, str]](MAX_OPEN_HOOKS)
         self._call_starts = BoundedDict[str, int](MAX_OPEN_HOOKS)  # call id → elapsed ms
         # The ids of unanswered requests to UserPromptSubmit hooks, the user's message, and the
@@ -427,6 +428,13 @@ class ControlSession(ControlOutputWriter):
     def _has_open_permission_hooks(self, call_id: str) -> bool:
         return any(event.call_id == call_id for event, _ in self._open_permission_hooks.values())
 
+    def runs_permission_hooks(self, request: PermissionRequest) -> bool:
+        """Return whether a command of a PermissionRequest hook is running for a tool call."""
+        return any(
+            event.call_id == request.call_id and not callback_id
+            for event, callback_id in self._open_permission_hooks.values()
+        )
+
     def _deny_undecided_request(self, pending: PendingPermission) -> list[FrontendAction]:
         """Deny a tool call about which no PermissionRequest hook has decided."""
         del self._pending[pending.request.request_id]
@@ -540,19 +548,38 @@ class ControlSession(ControlOutputWriter):
             denial = self._write_prompt(pending, required.tool_input)
             if denial is not None:
                 return denial
-        hooks = self.session_state.hooks
-        event = HookEvent(
-            PERMISSION_EVENT, request.call_id, request.tool, required.tool_input
-        ).resolve_paths(self.session_state.options.cwd)
-        if request.tool == QUESTION_TOOL or not (hooks and hooks.list_callback_ids(event)):
+        if request.tool == QUESTION_TOOL or not self.has_hooks:
             return denial
-        if denial is not None:
-            self._pending[request.request_id] = pending._replace(denial=denial)
         suggestions = self.session_state.suggest_permission_updates(
             request.tool, required.tool_input
         )
-        self.send_hook_callbacks(event._replace(fields={"permission_suggestions": suggestions}))
+        event = HookEvent(
+            PERMISSION_EVENT,
+            request.call_id,
+            request.tool,
+            required.tool_input,
+            fields={"permission_suggestions": suggestions},
+        ).resolve_paths(self.session_state.options.cwd)
+        if not self._call_permission_hooks(event):
+            return denial
+        if denial is not None:
+            self._pending[request.request_id] = pending._replace(denial=denial)
         return None
+
+    def _call_permission_hooks(self, event: HookEvent) -> bool:
+        """Call the PermissionRequest hooks for a tool call: the callbacks, and the hook commands
+        (`take_permission_hook_calls`). Return whether one of them may decide.
+        """
+        calls = self._create_hook_calls(event)
+        self._permission_hook_calls += calls
+        deciding_calls = [call for call in calls if not call.hook.runs_in_background]
+        for call in deciding_calls:
+            self._open_permission_hooks[call.call_id] = event, ""
+        hooks = self.session_state.hooks
+        if hooks is None or not hooks.list_callback_ids(event):
+            return bool(deciding_calls)
+        self.send_hook_callbacks(event)
+        return True
 
     def _merge_hook_decisions(self, pending: PendingPermission) -> HookDecision:
         call_decision = self._hook_decisions.get_decision(pending.request.call_id)
@@ -598,9 +625,15 @@ class ControlSession(ControlOutputWriter):
             return
         event = self._complete_hook_event(event)
         self.send_hook_callbacks(event, prompt=prompt, last_message=last_message)
+        self._hook_calls += self._create_hook_calls(event, prompt=prompt, last_message=last_message)
+
+    def _create_hook_calls(
+        self, event: HookEvent, *, prompt: str = "", last_message: str = ""
+    ) -> "list[HookCommandCall]":
+        """Return the hook commands from Claude's settings files that must run for an event."""
         hooks = self.session_state.options.event_hooks
         if not hooks or self.session_state.vendor.runs_settings_hooks:
-            return
+            return []
         from shim.core.claude.hooks.event_commands import HookCommandCall, select_event_hooks
 
         workspace = Workspace(self.session_state.options.cwd)
@@ -608,19 +641,23 @@ class ControlSession(ControlOutputWriter):
             workspace = self.session_state.policy.workspace
         selected_hooks = select_event_hooks(hooks, event, workspace)
         if not selected_hooks:
-            return
+            return []
         hook_input = build_hook_input(
             event, prompt=prompt, last_message=last_message, **self._build_hook_context()
         )
         stdin = dump_json(hook_input) + b"\n"
-        self._hook_calls += [
-            HookCommandCall(hook, event, stdin, self._create_id()) for hook in selected_hooks
-        ]
+        return [HookCommandCall(hook, event, stdin, self._create_id()) for hook in selected_hooks]
 
     def take_hook_calls(self) -> "list[HookCommandCall]":
         """Return the hook commands that must run now, and remove them."""
         calls = self._hook_calls
         self._hook_calls = []
+        return calls
+
+    def take_permission_hook_calls(self) -> "list[HookCommandCall]":
+        """Return the commands of PermissionRequest hooks that must run now, and remove them."""
+        calls = self._permission_hook_calls
+        self._permission_hook_calls = []
         return calls
 
     def report_hook_start(self, call: "HookCommandCall") -> None:
@@ -645,6 +682,8 @@ class ControlSession(ControlOutputWriter):
             self.write_system_message("hook_response", **build_response_fields(call, result))
         if call.hook.runs_in_background:
             return []
+        if call.event.name == PERMISSION_EVENT:
+            return self._accept_permission_hook_result(call, result)
         answer = parse_hook_result(call.hook, call.event, result)
         if call.event.name == PROMPT_EVENT:
             self._reject_prompt(answer.output, answer.reason)
@@ -654,6 +693,19 @@ class ControlSession(ControlOutputWriter):
         if answer.text:
             feedback = feedback._replace(texts=(answer.text,))
         return self._store_hook_feedback(call.event, feedback)
+
+    def _accept_permission_hook_result(
+        self, call: "HookCommandCall", result: "HookCommandResult"
+    ) -> list[FrontendAction]:
+        """Process the result of a PermissionRequest command. As with the real claude, only the
+        decision in its output counts, and no exit code denies the call.
+        """
+        from shim.core.claude.hooks.commands import parse_hook_stdout
+
+        if self._open_permission_hooks.pop(call.call_id, None) is None:
+            return []
+        output = parse_hook_stdout(result.stdout, call.event.name)
+        return self._accept_permission_hook_response(call.event, {"response": output})
 
     def take_compaction_refusal(self) -> str:
         """Return the reason of the hook that has blocked a compaction, and remove it."""

@@ -30,7 +30,7 @@ SESSION_START_EVENT = "SessionStart"
 # The events whose hooks may print context for the model as plain text.
 TEXT_EVENTS = ("UserPromptSubmit", SESSION_START_EVENT)
 # The hooks of a subagent's run. The other events belong to the session.
-AGENT_EVENTS = ("PostToolUse", "PostToolUseFailure")
+AGENT_EVENTS = ("PostToolUse", "PostToolUseFailure", "PermissionRequest")
 NO_STDERR_TEXT = "No stderr output"
 
 

@@ -95,6 +95,11 @@ def list_unsupported_settings_hooks(
     for hook in settings.event_hooks:
         if reason := _explain_smaller_effect(hook.event, support):
             entries.append(UnsupportedRule(f"hooks.{hook.event}", hook.source, reason))
+        entries += [
+            UnsupportedRule(f"hooks.{hook.event}.{member}", hook.source, reason)
+            for member, reason in _list_unsupported_members(hook.event, support)
+            if hook.event == PERMISSION_EVENT
+        ]
     return tuple(dict.fromkeys(entries))
 
 
