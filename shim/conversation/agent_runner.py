@@ -7,11 +7,14 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import anyio
+from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.driver import ConversationDriver
+from shim.conversation.drivers.hook_runner import run_hook_command
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.core.claude.agent_run import AgentRun, AgentSession, build_agent_args
+from shim.core.claude.agent_run import AgentHookCall, AgentRun, AgentSession, build_agent_args
 from shim.core.claude.agent_tool import AgentToolCall
+from shim.core.claude.hooks.commands import HookCommandResult
 from shim.core.claude.permissions import TURN_STOPPED_TEXT
 from shim.core.errors import ShimError
 from shim.core.policy.policy import SUBAGENT_TOOL
@@ -104,6 +107,7 @@ class AgentRunner:
             state.options.session_id,
             state.options.find_transcript(),
             state.prompt_id,
+            state.options.event_hooks,
         )
 
     def _build_environment(self) -> Mapping[str, str]:
@@ -126,21 +130,35 @@ class AgentRunner:
         await self._driver.active_child_driver.write_agent_prompt(call.tool_input)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(child.drain_stderr)
-            tasks.start_soon(self._read_run, run, child, call, tasks.cancel_scope)
+            tasks.start_soon(self._read_run, run, child, call, tasks)
             while not run.has_ended:
                 await child.write_stdin(run.take_lines())
                 await changes.wait()
             tasks.cancel_scope.cancel()
 
     async def _read_run(
-        self, run: AgentRun, child: Child, call: AgentToolCall, scope: anyio.CancelScope
+        self, run: AgentRun, child: Child, call: AgentToolCall, tasks: TaskGroup
     ) -> None:
         splitter = LineSplitter(MAX_LINE_BYTES)
         while chunk := await child.read_stdout():
             await self._accept_lines(run, call, splitter.feed(chunk))
+            for hook_call in run.take_hook_calls():
+                tasks.start_soon(self._run_hook_command, run, hook_call)
         with anyio.move_on_after(STDERR_TIMEOUT_S):
             await child.stderr_drained.wait()
-        scope.cancel()
+        tasks.cancel_scope.cancel()
+
+    async def _run_hook_command(self, run: AgentRun, call: AgentHookCall) -> None:
+        """Run a hook command of the session's settings, and pass its answer to the run. The run
+        does not wait for a command in the background.
+        """
+        cwd = self._launcher.context.cwd
+        environment = {**self._launcher.child_environment, "CLAUDE_PROJECT_DIR": cwd}
+        if call.hook.runs_in_background:
+            run.accept_hook_result(call, HookCommandResult(0))
+        result = await run_hook_command(call.hook, call.stdin, environment, cwd)
+        if not call.hook.runs_in_background:
+            run.accept_hook_result(call, result)
 
     async def _accept_lines(
         self, run: AgentRun, call: AgentToolCall, lines: Sequence[bytes]

@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 from frontend import DropInFrontend
 from model_scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from permission_rows import BYPASS
 from programs import install_program
 from sandbox import Line
 from test_acp import ASKING, FrontendConversation, list_created_files
+from test_hook_feedback import build_context
+from test_settings_hooks import STOP_ONCE, build_event_hooks
 from vendor_setups import (
     CLAUDE_ITSELF,
     CODEX,
@@ -193,3 +196,22 @@ def test_agent_of_a_file_works_in_one_shot_mode(
     assert [block["content"] for block in run.tool_results] == [REPLY]
     (request,) = model.list_requests("text")
     assert "You are FILE." in str(request.messages[0])
+
+
+@forbids
+def test_hook_commands_of_the_settings_add_context_and_continue_an_agent(
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
+) -> None:
+    frontend.environment = {
+        **frontend.environment,
+        "IS_SANDBOX": "1",
+    }  # for the real claude as root
+    context = json.dumps(build_context("SubagentStart", "it rains"))
+    hooks = build_event_hooks(SubagentStart=f"echo '{context}'", SubagentStop=STOP_ONCE)
+    conversation = start(frontend, vendor, *BYPASS, "--settings", json.dumps(hooks))
+    start_agent(conversation, vendor, "helper", "[[text]] hello")
+    assert not conversation.until("result")["is_error"]
+    bodies = [json.dumps(request.body) for request in model.requests if request.offered]
+    assert any("hook additional context: it rains" in body for body in bodies)
+    assert any("Stop hook feedback:" in body and "run the tests" in body for body in bodies)
+    finish(conversation)

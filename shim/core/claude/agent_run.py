@@ -17,6 +17,8 @@ from shim.core.claude.hooks.callbacks import (
     HookCallbacks,
     HookEvent,
 )
+from shim.core.claude.hooks.commands import HookCommandResult
+from shim.core.claude.hooks.event_commands import parse_hook_result, select_event_hooks
 from shim.core.claude.messages import parse_json_line
 from shim.core.claude.usage import NO_USAGE, parse_dollars, parse_usage
 from shim.core.policy.policy import (
@@ -24,8 +26,10 @@ from shim.core.policy.policy import (
     FLAGS_SOURCE,
     MCP_PREFIX,
     Policy,
+    Workspace,
     parse_permission_rule,
 )
+from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list, as_str, get_text
@@ -42,6 +46,8 @@ RESULT_KINDS = ("tool_result",)
 AGENT_EVENTS = {"UserPromptSubmit": AGENT_START_EVENT, "Stop": AGENT_STOP_EVENT}
 # The members of a SubagentStart hook's input, besides those that identify the agent.
 START_KEYS = ("session_id", "transcript_path", "cwd", "prompt_id")
+# The prefix of the callback ids by which a run calls the hook commands of the session's settings.
+COMMAND_ID_PREFIX = "settings-hook-"
 INITIALIZE_ID, RULES_ID = "agent-initialize", "agent-rules"
 NO_RESULT_TEXT = "The agent ended without a result."
 # Fields of the session's command line that are not passed to a run.
@@ -63,6 +69,7 @@ class AgentSession(NamedTuple):
     sdk_server_names  the MCP servers in the frontend's process
     mcp_server_names  all MCP servers of the frontend
     private_servers   the MCP servers of the frontend's `initialize` request
+    event_hooks       the hook commands of the session's settings files
     """
 
     invocation: Invocation
@@ -79,6 +86,16 @@ class AgentSession(NamedTuple):
     session_id: str = ""
     transcript_path: str = ""
     prompt_id: str = ""  # identifies the message that the session answers
+    event_hooks: tuple[SettingsHook, ...] = ()
+
+
+class AgentHookCall(NamedTuple):
+    """A hook command of the session's settings that must run for an event of a subagent."""
+
+    hook: SettingsHook
+    event: HookEvent
+    stdin: bytes  # the event as a JSON line
+    request_id: object  # of the run's request
 
 
 def build_agent_args(agent: AgentDefinition, session: AgentSession) -> list[str]:
@@ -177,6 +194,8 @@ class AgentRun:
         self.usage = NO_USAGE
         self.cost_usd = 0.0
         self._lines: list[bytes] = []
+        self._command_hooks: dict[str, SettingsHook] = {}  # by the run's callback id
+        self._hook_calls: list[AgentHookCall] = []
 
     def take_lines(self) -> bytes:
         """Remove and return the lines for the run's stdin."""
@@ -227,10 +246,42 @@ class AgentRun:
         callbacks = HookCallbacks(hooks)
         for event, session_event in AGENT_EVENTS.items():
             fields = {"agent_type": self._agent_name}
-            callback_ids = callbacks.list_callback_ids(HookEvent(session_event, fields=fields))
+            callback_ids = [
+                *callbacks.list_callback_ids(HookEvent(session_event, fields=fields)),
+                *self._register_command_hooks(session_event),
+            ]
             if callback_ids:
                 selected[event] = [{"hookCallbackIds": callback_ids}]
         return selected
+
+    def _register_command_hooks(self, session_event: str) -> list[str]:
+        """Return callback ids for the hook commands that must run for an event of this agent."""
+        event = HookEvent(session_event, trigger=self._agent_name)
+        hooks = select_event_hooks(self._session.event_hooks, event, Workspace(""))
+        start = len(self._command_hooks)
+        ids = [f"{COMMAND_ID_PREFIX}{start + number}" for number in range(len(hooks))]
+        self._command_hooks |= dict(zip(ids, hooks, strict=True))
+        return ids
+
+    def take_hook_calls(self) -> list[AgentHookCall]:
+        """Return the hook commands that must run now, and remove them."""
+        calls = self._hook_calls
+        self._hook_calls = []
+        return calls
+
+    def accept_hook_result(self, call: AgentHookCall, result: HookCommandResult) -> None:
+        """Answer the run's request with the result of a hook command."""
+        answer = parse_hook_result(call.hook, call.event, result)
+        response = {"subtype": "success", "response": answer.output}
+        self.queue_line(
+            {
+                "type": "control_response",
+                "response": {
+                    **rename_answered_event(response, call.event.name),
+                    "request_id": call.request_id,
+                },
+            }
+        )
 
     def start(self) -> None:
         """Queue the lines that start the run."""
@@ -268,7 +319,11 @@ class AgentRun:
         if kind in ("assistant", "user"):
             return _list_blocks(event)
         if kind == "control_request":
-            requests.forward_request(self, event)
+            hook = self._command_hooks.get(as_str(as_dict(event.get("request")).get("callback_id")))
+            if hook is None:
+                requests.forward_request(self, event)
+            else:
+                self._add_hook_call(hook, event)
         elif kind == "control_cancel_request":
             requests.forward_cancellation(self, event)
         elif kind == "control_response":
@@ -276,6 +331,13 @@ class AgentRun:
         elif kind == "result":
             self._accept_result(event)
         return []
+
+    def _add_hook_call(self, hook: SettingsHook, request_line: Mapping[str, Any]) -> None:
+        request = self.add_agent_fields(as_dict(request_line.get("request")))
+        stdin = dump_json(request["input"]) + b"\n"
+        self._hook_calls.append(
+            AgentHookCall(hook, HookEvent(hook.event), stdin, request_line.get("request_id"))
+        )
 
     def _check_response(self, response: Mapping[str, Any]) -> None:
         """End the run if it refuses a control request, because it must not continue without the

@@ -22,9 +22,6 @@ UNSUPPORTED_KEYS = (
     *("allowedMcpServers", "deniedMcpServers", "allowManagedMcpServersOnly"),
 )
 COMMAND_SHELL_KEY = "disableSkillShellExecution"
-# Events whose hooks may block something or add context for the model. The shim does not run these
-# hooks.
-UNSUPPORTED_HOOK_EVENTS = ("SubagentStop",)
 
 
 def rank_permission_mode(mode: str) -> int:
@@ -115,9 +112,7 @@ def merge_settings(sources: Sequence[SettingsSource]) -> ClaudeSettings:
         unsupported_keys={
             f"{key} in {source.name}": value
             for source in sources
-            for key, value in _find_unsupported_keys(
-                source, checks_hooks=source in hook_sources
-            ).items()
+            for key, value in _find_unsupported_keys(source).items()
         },
         output_style=_find_output_style(sources),
         forbids_command_shell=any(
@@ -203,20 +198,13 @@ def _get_hooks(source: SettingsSource) -> Mapping[str, Any]:
     return as_dict(source.content.get("hooks"))
 
 
-def _find_unsupported_keys(source: SettingsSource, *, checks_hooks: bool) -> dict[str, str]:
+def _find_unsupported_keys(source: SettingsSource) -> dict[str, str]:
     """Return the restricting settings keys that the shim cannot apply, with their values as JSON."""
     values = {
         key: source.content[key]
         for key in UNSUPPORTED_KEYS
         if _is_requested(key, source.content.get(key))
     }
-    if checks_hooks:
-        events = _get_hooks(source)
-        values |= {
-            f"hooks.{event}": events[event]
-            for event in UNSUPPORTED_HOOK_EVENTS
-            if events.get(event)
-        }
     if not values:
         return {}
     import orjson

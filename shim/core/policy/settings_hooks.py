@@ -15,7 +15,7 @@ SESSION_END_EVENT = "SessionEnd"
 RUN_EVENTS = (
     *("UserPromptSubmit", "PostToolUse", "PostToolUseFailure", "Stop"),
     *("SessionStart", SESSION_END_EVENT, "PreCompact", "PostCompact", "StopFailure"),
-    "PermissionRequest",
+    *("PermissionRequest", "SubagentStart", "SubagentStop"),
 )
 DEFAULT_TIMEOUT_S = 600.0  # the real claude's default
 SESSION_END_TIMEOUT_S = 1.5  # the real claude's default for hooks at the end of a session

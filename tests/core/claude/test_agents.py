@@ -19,6 +19,7 @@ from shim.core.claude.agent_tool import (
     parse_agent_call,
 )
 from shim.core.claude.argv.flags import parse_argv
+from shim.core.claude.hooks.commands import HookCommandResult
 from shim.core.policy.policy import (
     AGENT_TOOL,
     ANSWER_SOURCE,
@@ -28,6 +29,7 @@ from shim.core.policy.policy import (
     normalize_tool_name,
     parse_permission_rules,
 )
+from shim.core.policy.settings_hooks import SettingsHook
 
 AGENT = AgentDefinition("a", "does a", "You are A.")
 
@@ -378,6 +380,45 @@ def test_hook_for_the_end_of_a_subagent_can_continue_the_run():
         **answer,
         "hookSpecificOutput": {"hookEventName": "Stop", "additionalContext": "C"},
     }
+
+
+def run_agent_command(event, result, **hook_fields):
+    """Let a run call a hook command of the settings. Return the call, and the run's answer."""
+    session_event = {"Stop": "SubagentStop"}.get(event, "SubagentStart")
+    hooks = (
+        SettingsHook("other", "no", event=session_event),
+        SettingsHook("a", "yes", event=session_event, **hook_fields),
+    )
+    run, requests, _ = start_run(session(event_hooks=hooks))
+    (initialize, _) = take(run)
+    ((group,),) = initialize["request"]["hooks"].values()
+    (callback_id,) = group["hookCallbackIds"]
+    hook_input = {"hook_event_name": event, "session_id": "inner"}
+    request = {"subtype": "hook_callback", "callback_id": callback_id, "input": hook_input}
+    assert ask(run, requests, "9", **request) == []  # the frontend is not asked
+    (call,) = run.take_hook_calls()
+    run.accept_hook_result(call, result)
+    (line,) = take(run)
+    assert line["response"]["request_id"] == "9"
+    return call, line["response"]["response"]
+
+
+def test_hook_commands_of_the_settings_are_called_for_their_agent():
+    call, answer = run_agent_command("Stop", HookCommandResult(2, stderr="more"))
+    assert call.hook.command == "yes"
+    hook_input = json.loads(call.stdin)
+    assert (hook_input["hook_event_name"], hook_input["session_id"]) == ("SubagentStop", "S")
+    assert (hook_input["agent_id"], hook_input["agent_type"]) == ("id-1", "a")
+    assert (answer["decision"], answer["reason"]) == ("block", "[yes]: more")
+
+
+def test_hook_command_for_the_start_of_a_subagent_can_only_add_context():
+    _, answer = run_agent_command("UserPromptSubmit", HookCommandResult(2, stderr="no"))
+    assert answer == {"hookSpecificOutput": {}}
+    output = {"hookEventName": "SubagentStart", "additionalContext": "C"}
+    stdout = json.dumps({"hookSpecificOutput": output})
+    _, answer = run_agent_command("UserPromptSubmit", HookCommandResult(0, stdout))
+    assert answer["hookSpecificOutput"]["additionalContext"] == "C"
 
 
 def test_request_that_is_too_large_for_the_frontend_gets_an_error():

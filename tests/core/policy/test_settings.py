@@ -165,15 +165,17 @@ def test_unsupported_restricting_key_is_listed_with_its_source():
     assert merge_settings([user(**servers)]).unsupported_keys == {"allowedMcpServers in user": "[]"}
 
 
-def test_unsupported_blocking_hook_is_listed_unless_hooks_are_disabled():
-    hooks = {
-        event: [{"hooks": [{"type": "command", "command": "exit 2"}]}]
-        for event in ("UserPromptSubmit", "SubagentStop", "Notification")
-    }
-    assert list(merge_settings([user(hooks=hooks)]).unsupported_keys) == [
-        "hooks.SubagentStop in user"
+def test_hooks_of_all_events_are_read_unless_hooks_are_disabled():
+    events = ("UserPromptSubmit", "SubagentStop", "PermissionRequest", "Notification")
+    hooks = {event: [{"hooks": [{"type": "command", "command": "exit 2"}]}] for event in events}
+    settings = merge_settings([user(hooks=hooks)])
+    assert [hook.event for hook in settings.event_hooks] == [
+        "UserPromptSubmit",
+        "PermissionRequest",
+        "SubagentStop",
     ]
-    assert not merge_settings([user(hooks=hooks, disableAllHooks=True)]).unsupported_keys
+    assert not settings.unsupported_keys
+    assert not merge_settings([user(hooks=hooks, disableAllHooks=True)]).event_hooks
 
 
 @pytest.mark.parametrize(
