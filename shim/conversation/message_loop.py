@@ -410,6 +410,7 @@ class MessageLoop(ConversationLoop):
             InterruptRequested,
             PermissionAnswered,
             SettingChanged,
+            TitleChanged,
             ToolCallBlocked,
             TurnStoppedByHook,
         )
@@ -438,6 +439,8 @@ class MessageLoop(ConversationLoop):
                 await child_driver.stop_turn_for_hook()
             elif isinstance(action, SettingChanged):
                 await child_driver.apply_setting_change(action)
+            elif isinstance(action, TitleChanged):
+                self._output.write_title_to_transcript(action.title)
         child_driver = self._driver.active_child_driver
         child_driver.start_permission_hooks()
         child_driver.check_hook_answers()

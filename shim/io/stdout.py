@@ -194,6 +194,11 @@ class FrontendOutput:
         if self._transcript is not None:
             self._transcript.write_command_text(text)
 
+    def write_title_to_transcript(self, title: str) -> None:
+        """Write the title that the frontend has given to the session to the transcript."""
+        if self._transcript is not None:
+            self._transcript.write_title(title)
+
     def start_new_session(self) -> None:
         """Write the following messages to the transcript of a new session."""
         if self._transcript is not None:

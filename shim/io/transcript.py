@@ -135,6 +135,8 @@ class Transcript:
         # The next turn's prompt and the text of its command. They wait for the session id.
         self._pending_prompts: list[_Prompt] = []
         self._last_prompt = ""
+        self._title = ""  # the title that the frontend has given to the session
+        self._is_title_pending = False  # the title is not in the file yet
         self._usage_writer = TranscriptUsageUpdater(usage_counter)
 
     def start_new_session(self) -> None:
@@ -142,7 +144,7 @@ class Transcript:
         self.close()
         self._is_closed = not self._projects_dir
         self._file_name = None
-        self._forked_from = self._last_prompt = ""
+        self._forked_from = self._last_prompt = self._title = ""
         self._resume_point = None
         self._size_bytes = self._mirrored_bytes = 0
         self._parent_uuid = b"null"
@@ -220,6 +222,8 @@ class Transcript:
             title = extract_prompt_title(content)
             if title:
                 self._last_prompt = title
+        if self._is_title_pending:
+            self._write_title()
 
     def write_lines(self, data: bytes) -> None:
         """Write the messages of the main conversation from complete stream lines.
@@ -294,6 +298,23 @@ class Transcript:
         self._mirrored_bytes += len(data)
         return data
 
+    def write_title(self, title: str) -> None:
+        """Write the title that the frontend has given to the session, or write it after the first
+        prompt. The title is repeated at the end of the file, where history lists look for it.
+        """
+        self._title = title
+        self._is_title_pending = True
+        self._write_title()
+
+    def _write_title(self) -> None:
+        if self._descriptor is not None and self._title:
+            self._is_title_pending = False
+            title = self.redact_value(self._title)
+            values = dump_json(title), dump_json(str(self._file_name).removesuffix(".jsonl"))
+            self._append_lines(
+                [b'{"type":"custom-title","customTitle":%b,"sessionId":%b}\n' % values]
+            )
+
     def write_last_prompt(self) -> None:
         """Write the last prompt, unless no prompt was written since the last call."""
         if self._descriptor is not None and self._last_prompt:
@@ -308,10 +329,11 @@ class Transcript:
             self._last_prompt = ""
 
     def close(self) -> None:
-        """Write the last prompt at the end of the file, where history lists look for a title. Close
-        the file.
+        """Write the last prompt and the title at the end of the file, where history lists look for a
+        title. Close the file.
         """
         self.write_last_prompt()
+        self._write_title()
         self._close_file()
 
     def _build_front_members(self) -> bytes:

@@ -4,6 +4,7 @@ and the real claude.
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -121,3 +122,22 @@ def offers_server_tool(service: ScriptedServer) -> bool:
     """
     last_request = [request for request in service.requests if request.offered][-1]
     return "get_it" in str(last_request.body)
+
+
+@pytest.mark.parametrize("cli", SERVERS[:2])
+def test_title_of_a_session_is_in_its_transcript(cli: Cli, sandbox: Sandbox) -> None:
+    process = start(sandbox, cli)
+    request_body(process, "rename_session", title="About apricots")
+    result = run_turn(process, "[[text]] hello")
+    request_body(process, "rename_session", title="About plums")
+    refused = send_request(process, "rename_session", {"title": ""})
+    assert (refused["subtype"], refused["error"]) == ("error", "title must be non-empty")
+    process.close_stdin()
+    assert process.read_to_end() == 0
+    home_folder = Path(sandbox.environment["HOME"])
+    (path,) = home_folder.glob(f".claude/projects/*/{result['session_id']}.jsonl")
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    titles = [entry["customTitle"] for entry in entries if entry["type"] == "custom-title"]
+    assert titles[-1] == "About plums"
+    changes = [line for line in process.lines if line.get("subtype") == "session_title_changed"]
+    assert [line["title"] for line in changes] == ["About apricots", "About plums"]

@@ -349,6 +349,21 @@ def test_last_prompt_is_written_as_the_last_entry(transcript, file):
     assert (last["leafUuid"], last["sessionId"]) == (messages(file)[-1]["uuid"], U)
 
 
+def test_title_is_written_after_the_first_prompt_and_at_the_end(transcript, file):
+    transcript.write_title("first")
+    assert not file.exists()
+    transcript.write_prompt("look around", str(uuid4()))
+    transcript.open(U)
+    assert [entry["type"] for entry in entries(file)] == ["user", "custom-title"]
+    transcript.write_lines(stream())
+    transcript.write_title("second")
+    transcript.close()
+    titles = [entry for entry in entries(file) if entry["type"] == "custom-title"]
+    assert [entry["customTitle"] for entry in titles] == ["first", "second", "second"]
+    assert entries(file)[-1] == titles[-1] and titles[-1]["sessionId"] == U
+    assert is_chained(file)
+
+
 def test_prompt_in_blocks_is_preserved(transcript, file):
     image = {
         "type": "image",

@@ -11,7 +11,12 @@ from sweeps import loop_over_rows
 from turn_stage import build_session_state
 
 from shim.core.claude.argv.models import OfferedModel
-from shim.core.claude.control.actions import InterruptRequested, PermissionAnswered, SettingChanged
+from shim.core.claude.control.actions import (
+    InterruptRequested,
+    PermissionAnswered,
+    SettingChanged,
+    TitleChanged,
+)
 from shim.core.claude.control.handlers import REQUEST_HANDLERS
 from shim.core.claude.control.session import ControlSession
 from shim.core.claude.ignored_options import IGNORED_INITIALIZE_FIELDS
@@ -589,10 +594,25 @@ def test_verbatim_message_is_no_command():
     assert state.find_command_call(verbatim) is None
 
 
-def test_title_of_a_new_session_is_reported():
-    lines, _ = ask(control(), "initialize", title="My title")
+@pytest.mark.parametrize("subtype", ["initialize", "rename_session"])
+def test_title_of_a_session_is_reported_and_stored(subtype):
+    lines, actions = ask(control(), subtype, title="My title")
     assert (lines[1]["subtype"], lines[1]["title"]) == ("session_title_changed", "My title")
+    assert actions == [TitleChanged("My title")]
     assert len(ask(control(), "initialize")[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"title": " "}, "title must be non-empty"),
+        ({"title": 7}, "rename_session: title must be a string"),
+        ({}, "rename_session: title must be a string"),
+    ],
+)
+def test_invalid_title_is_an_error(fields, error):
+    lines, actions = ask(control(), "rename_session", **fields)
+    assert [line["response"]["error"] for line in lines] == [error] and actions == []
 
 
 def test_models_of_the_vendor_have_its_names_and_descriptions():

@@ -34,11 +34,22 @@ class TurnStoppedByHook(NamedTuple):
     """A hook ends the turn after a tool call."""
 
 
+class TitleChanged(NamedTuple):
+    """The frontend has renamed the session."""
+
+    title: str
+
+
 class PermissionAnswered(NamedTuple):
     request: PermissionRequest
     decision: PermissionDecision
 
 
 FrontendAction = (
-    InterruptRequested | SettingChanged | PermissionAnswered | ToolCallBlocked | TurnStoppedByHook
+    InterruptRequested
+    | SettingChanged
+    | PermissionAnswered
+    | ToolCallBlocked
+    | TurnStoppedByHook
+    | TitleChanged
 )

@@ -483,6 +483,16 @@ def _ignore_thinking_budget(
     return None
 
 
+def _check_title(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
+    """Accept a new title of the session. The texts of the errors are Claude's."""
+    title = request.get("title")
+    if not isinstance(title, str):
+        raise ControlRequestError("rename_session: title must be a string")
+    if not title.strip():
+        raise ControlRequestError("title must be non-empty")
+    return None
+
+
 def _answer_constantly(
     body: ResponseBody,
 ) -> Callable[[FrontendConversationState, ControlRequest], ResponseBody]:
@@ -515,7 +525,7 @@ REQUEST_HANDLERS: Mapping[
     "get_session_cost": _describe_cost,
     "get_usage": _describe_usage,
     "generate_session_title": _answer_constantly({"title": None}),
-    "rename_session": _answer_constantly(None),
+    "rename_session": _check_title,
     "reload_skills": _reload_skills,
     "reload_plugins": _describe_plugins,
     "reload_output_styles": _list_output_styles,

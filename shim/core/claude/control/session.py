@@ -14,6 +14,7 @@ from shim.core.claude.control.actions import (
     InterruptRequested,
     PermissionAnswered,
     SettingChanged,
+    TitleChanged,
     ToolCallBlocked,
     TurnStoppedByHook,
 )
@@ -283,8 +284,10 @@ class ControlSession(ControlOutputWriter):
         if subtype == "set_permission_mode":
             self.write_system_message("status", status=None, permissionMode=self.session_state.mode)
             return [SettingChanged("mode", self.session_state.mode)]
-        if subtype == "rename_session" or (subtype == "initialize" and request.get("title")):
-            self.write_system_message("session_title_changed", title=request.get("title"))
+        title = request.get("title")
+        if subtype in ("rename_session", "initialize") and title and isinstance(title, str):
+            self.write_system_message("session_title_changed", title=title)
+            actions.append(TitleChanged(title))
         return actions
 
     @property
