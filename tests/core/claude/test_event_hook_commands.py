@@ -237,6 +237,18 @@ def test_hooks_of_a_real_claude_are_not_run_twice():
     assert not control.has_hook_calls
 
 
+SUPPORT = HookSupport(
+    "pi",
+    is_persistent=True,
+    accepts_steering=True,
+    asks_permissions=True,
+    changes_input=True,
+    passes_reasons=True,
+    denies_calls=True,
+    runs_agents=True,
+)
+
+
 def test_hooks_with_a_smaller_effect_are_listed_by_file():
     hooks = (
         build_hook("Stop", source="a"),
@@ -246,16 +258,7 @@ def test_hooks_with_a_smaller_effect_are_listed_by_file():
     )
 
     def list_entries(*, is_persistent, accepts_steering):
-        support = HookSupport(
-            "pi",
-            is_persistent=is_persistent,
-            accepts_steering=accepts_steering,
-            asks_permissions=True,
-            changes_input=True,
-            passes_reasons=True,
-            denies_calls=True,
-            runs_agents=True,
-        )
+        support = SUPPORT._replace(is_persistent=is_persistent, accepts_steering=accepts_steering)
         entries = list_unsupported_settings_hooks(ClaudeSettings(hooks=hooks), support)
         return [(entry.what, entry.source) for entry in entries]
 
@@ -270,6 +273,13 @@ def test_hooks_with_a_smaller_effect_are_listed_by_file():
         ("hooks.Stop", "a"),
         ("hooks.PostToolUse", "a"),
     ]
+
+
+def test_hook_that_names_the_file_of_variables_is_listed():
+    commands = ("echo A=1 >> $CLAUDE_ENV_FILE", "echo hi")
+    hooks = tuple(build_hook("SessionStart", command=command) for command in commands)
+    (entry,) = list_unsupported_settings_hooks(ClaudeSettings(hooks=hooks), SUPPORT)
+    assert entry.what == "hooks.SessionStart.CLAUDE_ENV_FILE"
 
 
 # -- PermissionRequest -----------------------------------------------------------------------------

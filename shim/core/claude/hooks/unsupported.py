@@ -9,6 +9,7 @@ from shim.core.claude.hooks.callbacks import (
     PERMISSION_EVENT,
     POST_COMPACT_EVENT,
     PRE_COMPACT_EVENT,
+    SESSION_START_EVENT,
     STOP_EVENT,
 )
 from shim.core.claude.hooks.feedback import CALL_EVENT, RESULT_EVENT, RESULT_EVENTS
@@ -17,6 +18,8 @@ from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.typed import NamedTuple
 
 SOURCE = "initialize"
+# The variable that names a file whose exports the real claude adds to each later shell command.
+ENV_FILE = "CLAUDE_ENV_FILE"
 # The real claude does not call these hooks of a frontend in print mode either.
 UNCALLED_EVENTS = ("Notification",)
 # Events whose hooks can deny, block or change something, and that are never called. A frontend may
@@ -100,6 +103,9 @@ def list_unsupported_settings_hooks(
             for member, reason in _list_unsupported_members(hook.event, support)
             if hook.event == PERMISSION_EVENT
         ]
+        if hook.event == SESSION_START_EVENT and ENV_FILE in hook.format_command_line():
+            reason = f"the shells of {support.vendor_name} do not read such a file"
+            entries.append(UnsupportedRule(f"hooks.{hook.event}.{ENV_FILE}", hook.source, reason))
     return tuple(dict.fromkeys(entries))
 
 
