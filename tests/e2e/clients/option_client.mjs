@@ -267,8 +267,10 @@ async function runQuery(prompt, options, abort) {
   const watched = watchCallbacks(options, run);
   try {
     const messages = query({ prompt, options: { abortController, pathToClaudeCodeExecutable: start.claude, stderr: (data) => (run.stderr += data), ...watched } });
-    if (abort) setTimeout(() => abortController.abort(), 6_000);
-    for await (const message of messages) readMessage(message, run);
+    for await (const message of messages) {
+      readMessage(message, run);
+      if (abort && run.init) abortController.abort();
+    }
   } catch (error) {
     run.end = { ...run.end, exception: clean(String(error.message)) };
   }
