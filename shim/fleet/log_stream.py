@@ -21,6 +21,7 @@ from shim.fleet.buckets import (
     request_json,
     unsubscribe,
 )
+from shim.fleet.connection import FleetUnavailableError
 
 # The limits of the copies. The oldest lines are removed first.
 MAX_LINES_PER_SESSION = 50_000
@@ -37,7 +38,6 @@ MAX_CONSUMERS = 1000
 CONSUMER_NAME_BYTES = 16  # the name is a secret between the reader and the server
 # Removes all earlier messages of the subject, and then itself.
 REMOVAL_HEADERS = {"Nats-Rollup": "sub", "Nats-TTL": "60s"}
-LAST_SEQUENCE_HEADER = "Nats-Expected-Last-Subject-Sequence"
 # The statuses that end a batch: there are no further messages, or the next one exceeds the bytes.
 NO_MESSAGES_STATUS = "404"
 EXCEEDED_BYTES_STATUS = "409 Message Size Exceeds MaxBytes"
@@ -96,7 +96,9 @@ async def remove_log_messages(client: Client, subject: str) -> int:
 
 
 async def read_log_messages(client: Client, subject: str) -> AsyncGenerator[Msg, None]:
-    """Yield all messages of a subject. Raise BucketError if the server does not answer."""
+    """Yield all messages of a subject. Raise BucketError if the server does not answer, and
+    FleetUnavailableError if the connection is lost.
+    """
     name = secrets.token_hex(CONSUMER_NAME_BYTES)
     config = {
         "name": name,
@@ -118,19 +120,17 @@ async def read_log_messages(client: Client, subject: str) -> AsyncGenerator[Msg,
                 count += 1
                 yield message
     finally:
-        with suppress(nats.errors.Error):  # the server removes it after CONSUMER_TTL_S
+        with suppress(FleetUnavailableError):  # the server removes it after CONSUMER_TTL_S
             await client.publish(f"$JS.API.CONSUMER.DELETE.{LOG_STREAM}.{name}", b"")
 
 
 async def _pull_batch(client: Client, name: str) -> AsyncGenerator[Msg, None]:
     """Yield the next messages of a consumer, or nothing at the end of the log. Raise BucketError if
-    the server does not answer, or no longer has the consumer.
+    the server does not answer, or no longer has the consumer, and FleetUnavailableError if the
+    connection is lost.
     """
     inbox = client.new_inbox()
-    try:
-        subscription = await client.subscribe(inbox)
-    except nats.errors.Error as error:
-        raise BucketError(f"the log is not complete: {error}") from None
+    subscription = await client.subscribe(inbox)
     try:
         body = dump_json(
             {"batch": READ_BATCH_LINES, "max_bytes": READ_BATCH_BYTES, "no_wait": True}

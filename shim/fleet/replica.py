@@ -36,15 +36,21 @@ from shim.core.fleet.replica import (
 from shim.core.fleet.sealing import NONCE_BYTES, SealError
 from shim.core.fleet.subjects import LOG_STREAM, build_log_subject
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.fleet.buckets import BucketError, read_last_message, read_sequence, request_json
+from shim.fleet.buckets import (
+    LAST_SEQUENCE_HEADER,
+    BucketError,
+    read_last_message,
+    read_sequence,
+    request_json,
+)
 from shim.fleet.connection import FleetConnection
 from shim.fleet.log_stream import (
-    LAST_SEQUENCE_HEADER,
     create_log_stream,
     is_age_evicted,
     list_stored_sessions,
     remove_log_messages,
 )
+from shim.fleet.tunnels import cancel_tasks
 from shim.io.stderr import warn
 
 SCAN_INTERVAL_S = 1.0
@@ -105,9 +111,7 @@ class SessionReplicator:
                 self._collect_copies()
         finally:
             tasks = [state.task for state in self._states.values() if state.task is not None]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_tasks(tasks)
 
     def _start_copies(self, sessions: list[SessionRecord]) -> None:
         waiting = [session for session in sessions if self._needs_copy(session)]

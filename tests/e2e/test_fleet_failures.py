@@ -450,3 +450,19 @@ def test_process_reconnects_after_the_server_has_stalled(
     assert wait_until(lambda: "stale connection" in get_problem(), WAIT_SECONDS, LOOK_SECONDS)
     continue_server(lab)
     assert wait_until(lambda: not get_problem(), WAIT_SECONDS, LOOK_SECONDS)
+
+
+def test_log_whose_reading_is_interrupted_is_reported_as_incomplete(lab: FleetLab) -> None:
+    async def check_connection(connection: FleetConnection) -> None:
+        client, subject = connection.client, "shim.home.here.log.x"
+        await create_log_stream(client, "home")
+        for line in (b"first", b"second"):
+            await put_entry(client, subject, line)
+        messages = read_log_messages(client, subject)
+        assert (await anext(messages)).data == b"first"
+        lab.kill_server()
+        await wait_for(lambda: client.is_closed)
+        with pytest.raises(BucketError, match="the log is not complete"):
+            await anext(messages)
+
+    run_connected(lab, check_connection)
