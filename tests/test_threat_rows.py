@@ -322,7 +322,7 @@ a join file of the fleet is stolen, expired, revoked or used for more than its r
     test_fleet.py::test_member_of_a_session_reads_nothing_of_others
     test_fleet.py::test_body_of_a_request_gives_a_guest_no_other_session
     test_members.py::test_member_that_watches_has_no_key_for_commands
-    test_fleet_clocks.py::test_membership_ends_in_time_on_a_machine_whose_clock_is_behind
+    test_fleet_clocks.py::test_membership_ends_in_time_on_a_machine_whose_clock_is_late
     test_fleet_clocks.py::test_member_is_revoked_after_the_clock_of_its_invitation_was_corrected
 a member of the fleet damages the entries or the copied logs of others
     test_fleet.py::test_answers_of_the_server_change_no_entry

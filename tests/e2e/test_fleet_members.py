@@ -21,7 +21,7 @@ __all__ = ["home"]  # the fixture
 LOGINS = 30
 
 
-def test_machine_that_was_revoked_is_away_until_it_is_invited_again(home: Home) -> None:
+def test_revoked_machine_is_away_until_its_next_invitation(home: Home) -> None:
     session = home.start_session()
     uuid = session["sessionId"]
     lines = read_lines(home.here, f"build:{uuid}", None)

@@ -94,12 +94,12 @@ def home(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Home]:
 
 
 @pytest.mark.parametrize(
-    ("home", "shown_version"),
+    ("home", "version_text"),
     [(NEWER, f"version {NEWER_VERSION}"), (OLDER, "an unknown version")],
     ids=VERSIONS,
     indirect=["home"],
 )
-def test_machine_of_another_version_is_used(home: Home, shown_version: str) -> None:
+def test_machine_of_another_version_is_used(home: Home, version_text: str) -> None:
     session_id = start_demo(home.here, "--machine", "build", "--cwd", str(home.folder))
     reference = f"build:{session_id}"
 
@@ -123,7 +123,7 @@ def test_machine_of_another_version_is_used(home: Home, shown_version: str) -> N
         assert done.returncode == 0, (args, done.stderr)
         assert "Traceback" not in done.stderr
     diagnosis = run_shim(home.here, "doctor").stdout
-    assert f"the machine build has {shown_version} of the shim" in " ".join(diagnosis.split())
+    assert f"the machine build has {version_text} of the shim" in " ".join(diagnosis.split())
     watched = run_shim(home.here, "bridge", "watch", reference)
     assert (watched.returncode, watched.stderr) == (0, "")
     assert "SENT-ONCE" in watched.stdout
