@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -30,7 +31,7 @@ from shim.fleet.connection import FleetConnection
 from shim.fleet.folder import require_join_file, store_join_file
 from shim.fleet.log_stream import create_log_stream, list_stored_sessions, read_log_messages
 from shim.fleet.membership import load_process_status
-from shim.fleet.replica import SessionCopy, SessionReplicator
+from shim.fleet.replica import CopyState, SessionCopy, SessionReplicator
 from shim.fleet.replica_reader import iterate_replica_frames
 
 pytestmark = pytest.mark.e2e
@@ -362,3 +363,34 @@ def test_number_without_a_signature_is_not_sent(home: Home) -> None:
     assert frames[0]["number"] == 0
     assert 999 not in list_numbers(frames)
     assert len(list_numbers(frames)) > 5
+
+
+def test_copy_that_ignores_a_cancellation_is_ended(
+    server: FleetLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client library ignores a cancellation while it sends."""
+    scans = list[object]()
+
+    def scan_nothing(environment: object) -> list[SessionRecord]:
+        scans.append(environment)
+        return []
+
+    async def ignore_cancellation() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    async def stop_replicator(connection: FleetConnection) -> None:
+        replicator = SessionReplicator(connection, {})
+        copy = asyncio.create_task(ignore_cancellation())
+        replicator._states[UUID] = CopyState(task=copy)
+        task = asyncio.create_task(replicator.run())
+        with anyio.fail_after(TURN_SECONDS):
+            while not scans:
+                await asyncio.sleep(LOOK_SECONDS)
+            task.cancel()
+            await asyncio.wait([task])
+        assert copy.cancelled()
+
+    monkeypatch.setattr(replica, "scan_sessions", scan_nothing)
+    run_connected(read_admin_join(server), stop_replicator)
