@@ -3,8 +3,6 @@ removal of this machine's entries.
 """
 
 import asyncio
-import errno
-import os
 import socket
 import time
 from collections.abc import Mapping
@@ -50,10 +48,6 @@ REFUSALS = (
     "user authentication revoked",
     "account authentication expired",
 )
-# The server ends the connection of a member that it refuses. About half of the time, the client
-# library reports only this end, and not the refusal.
-LOGIN_ATTEMPTS = 10
-LOGIN_ENDS = (os.strerror(errno.EPIPE), os.strerror(errno.ECONNRESET))
 
 
 class ProcessStatus(NamedTuple):
@@ -118,16 +112,13 @@ def remove_entries(join: JoinFile) -> None:
     """Remove the lease, the sessions, the entry and the copied logs of this machine. Raise
     FleetUnavailableError or BucketError if this fails, and MembershipError if it can never succeed.
     """
-    for attempt in range(1, LOGIN_ATTEMPTS + 1):
-        try:
-            asyncio.run(_remove_entries(join))
-            return
-        except FleetUnavailableError as error:
-            check_expiry(join)
-            if error.reason.lower().startswith(REFUSALS):
-                raise MembershipError(f"the server refuses this member: {error.reason}") from None
-            if attempt == LOGIN_ATTEMPTS or not error.reason.endswith(LOGIN_ENDS):
-                raise
+    try:
+        asyncio.run(_remove_entries(join))
+    except FleetUnavailableError as error:
+        check_expiry(join)
+        if error.reason.lower().startswith(REFUSALS):
+            raise MembershipError(f"the server refuses this member: {error.reason}") from None
+        raise
 
 
 async def _remove_entries(join: JoinFile) -> None:
