@@ -234,7 +234,7 @@ def _add_member(folder: str, fleet: Fleet, invitation: MemberInvitation) -> Join
 
 
 def _write_join_file(folder: str, join: JoinFile) -> str:
-    path = os.path.join(folder, f"{join.machine}.join")
+    path = os.path.join(folder, f"{join.name}.join")
     replace_file(path, partial(write_all, data=encode_join_file(join)))
     return path
 
@@ -308,8 +308,8 @@ def _store_fleet(folder: str, fleet: Fleet) -> None:
 
 
 def _choose_listen_address(url: str) -> str:
-    """Return the address on which the server listens. An IP address in the URL is its own; behind a
-    host name, it may have any address.
+    """Return the address on which the server listens: the address in the URL, or all addresses of the
+    computer if the URL has a host name.
     """
     host, port = parse_server_url(url)
     try:

@@ -94,26 +94,37 @@ async def create_stream(client: Client, name: str, config: Mapping[str, Any]) ->
     await request_json(client, f"$JS.API.STREAM.CREATE.{name}", dump_json({**defaults, **config}))
 
 
-async def put_entry(client: Client, subject: str, data: bytes, *, after: int | None = None) -> int:
-    """Store an entry, and return its sequence number. `after` is the number of the entry that it
-    replaces, or None for any. Raise BucketError if the server does not confirm it.
+async def put_entry(
+    client: Client, subject: str, data: bytes, *, expected_sequence: int | None = None
+) -> int:
+    """Store an entry, and return its sequence number. `expected_sequence` is the number of the entry
+    that it replaces, or None for any. Raise BucketError if the server does not confirm it.
     """
-    headers = None
-    if after is not None:
-        headers = {LAST_SEQUENCE_HEADER: str(after)}
-    answer = await request_json(client, subject, data, headers)
-    sequence = answer.get("seq")
-    return sequence if isinstance(sequence, int) else 0
+    headers = {}
+    if expected_sequence is not None:
+        headers[LAST_SEQUENCE_HEADER] = str(expected_sequence)
+    return await store_message(client, subject, data, headers)
 
 
-async def delete_entry(client: Client, subject: str, *, after: int | None = None) -> None:
-    """Delete an entry. `after` is the number of the entry, or None for any. Raise BucketError if the
-    server does not confirm it.
+async def delete_entry(
+    client: Client, subject: str, *, expected_sequence: int | None = None
+) -> None:
+    """Delete an entry. `expected_sequence` is the number of the entry, or None for any. Raise
+    BucketError if the server does not confirm it.
     """
     headers = dict(DELETED)
-    if after is not None:
-        headers[LAST_SEQUENCE_HEADER] = str(after)
-    await request_json(client, subject, b"", headers)
+    if expected_sequence is not None:
+        headers[LAST_SEQUENCE_HEADER] = str(expected_sequence)
+    await store_message(client, subject, b"", headers)
+
+
+async def store_message(client: Client, subject: str, data: bytes, headers: dict[str, str]) -> int:
+    """Store a message in the stream of its subject, and return its sequence number. Raise BucketError
+    if the server does not confirm it.
+    """
+    answer = await request_json(client, subject, data, headers or None)
+    sequence = answer.get("seq")
+    return sequence if isinstance(sequence, int) else 0
 
 
 async def read_entry(client: Client, bucket: str, subject: str) -> StoredEntry | None:
@@ -191,7 +202,7 @@ def _parse_stored_entry(message: Msg) -> StoredEntry:
     if is_deletion(headers):
         data = b""
     stored_ms = round(1000 * parse_server_time(headers.get("Nats-Time-Stamp", "")))
-    return StoredEntry(headers.get("Nats-Subject", ""), data, read_sequence(message), stored_ms)
+    return StoredEntry(headers.get("Nats-Subject", ""), data, get_sequence(message), stored_ms)
 
 
 def parse_server_time(text: str) -> float:
@@ -204,7 +215,7 @@ def parse_server_time(text: str) -> float:
         return 0.0
 
 
-def read_sequence(message: Msg) -> int:
+def get_sequence(message: Msg) -> int:
     """Return the sequence number of a stored message, or 0 if the server does not name one."""
     text = (message.headers or {}).get("Nats-Sequence", "")
     return int(text) if text.isdecimal() else 0

@@ -1,8 +1,8 @@
 """Connects to the server of a fleet.
 
-A connection is never resumed, because the client library closes itself for good after most errors,
-and its consumers may stay silent after a reconnection. Whoever needs a lasting connection opens
-another one.
+A lost connection is not opened again, because the client library closes itself after most errors, and
+its consumers may stay silent after a reconnection. Callers that need a lasting connection create
+another `FleetConnection`.
 """
 
 import asyncio
@@ -125,11 +125,11 @@ class FleetConnection:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await self.client.connect(
                     self.join.url,
-                    name=self.join.machine,
+                    name=self.join.name,
                     tls=_create_tls_context(self.join),
                     user_jwt_cb=lambda: bytearray(self.join.jwt.encode()),
                     signature_cb=sign,
-                    inbox_prefix=build_inbox_prefix(self.join.machine),
+                    inbox_prefix=build_inbox_prefix(self.join.name),
                     allow_reconnect=False,
                     max_reconnect_attempts=1,
                     reconnect_time_wait=0,

@@ -41,7 +41,7 @@ from shim.core.fleet.tunnel import (
     MessageKind,
     OpenAnswer,
     OpenRequest,
-    TunnelEnd,
+    TunnelEndpoint,
     TunnelError,
     TunnelKeys,
     check_open_answer,
@@ -173,12 +173,12 @@ async def open_tunnel(
     subject = build_open_subject(
         join.fleet,
         machine,
-        OpenSubject(role, join.session or ALL_SESSIONS, join.machine, tunnel_id),
+        OpenSubject(role, join.session or ALL_SESSIONS, join.name, tunnel_id),
     )
     request = seal_open_request(
         send_key, os.urandom(NONCE_BYTES), OpenRequest(join.jwt, __version__), subject, key_pair
     )
-    down_subject = build_down_subject(join.fleet, machine, join.machine, tunnel_id)
+    down_subject = build_down_subject(join.fleet, machine, join.name, tunnel_id)
     try:
         data = await _request_tunnel(connection, subject, request, down_subject, timeout_s)
     except nats.errors.TimeoutError:
@@ -192,8 +192,8 @@ async def open_tunnel(
     keys = TunnelKeys(key_pair, public_key, send_key, get_read_key(join))
     tunnel = Tunnel(
         connection.client,
-        build_up_subject(join.fleet, machine, role, join.machine, tunnel_id),
-        TunnelEnd(keys, tunnel_id, answer.challenge, TO_MACHINE),
+        build_up_subject(join.fleet, machine, role, join.name, tunnel_id),
+        TunnelEndpoint(keys, tunnel_id, answer.challenge, TO_MACHINE),
     )
     await connection.client.subscribe(down_subject, cb=tunnel.handle_message)
     return tunnel

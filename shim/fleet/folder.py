@@ -63,7 +63,7 @@ def check_expiry(join: JoinFile) -> None:
     if join.expires and join.expires <= time.time():
         end = time.strftime("%Y-%m-%d %H:%M", time.localtime(join.expires))
         raise MembershipError(
-            f"the membership of {join.machine} in the fleet {join.fleet} ended at {end}",
+            f"the membership of {join.name} in the fleet {join.fleet} ended at {end}",
             hint=f"if the clock of this machine is right, {NEW_FILE_HINT}",
         )
 

@@ -19,6 +19,7 @@ from shim.fleet.buckets import (
     get_status,
     parse_server_time,
     request_json,
+    store_message,
     unsubscribe,
 )
 from shim.fleet.connection import FleetUnavailableError
@@ -90,9 +91,7 @@ async def remove_log_messages(client: Client, subject: str) -> int:
     """Remove the lines of a session. Return the sequence number of the message that has removed them.
     Raise BucketError if the server does not confirm it.
     """
-    answer = await request_json(client, subject, b"", dict(REMOVAL_HEADERS))
-    sequence = answer.get("seq")
-    return sequence if isinstance(sequence, int) else 0
+    return await store_message(client, subject, b"", dict(REMOVAL_HEADERS))
 
 
 async def read_log_messages(client: Client, subject: str) -> AsyncGenerator[Msg, None]:

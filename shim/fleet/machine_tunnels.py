@@ -40,7 +40,7 @@ from shim.core.fleet.tunnel import (
     TUNNEL_ID_BYTES,
     MessageKind,
     OpenAnswer,
-    TunnelEnd,
+    TunnelEndpoint,
     TunnelError,
     TunnelKeys,
     check_open_request,
@@ -66,7 +66,8 @@ RELAY_ARGV = (sys.executable, "-I", "-m", "shim", "bridge", "relay")
 # The member's exit status if the tunnel fails, and if the relay cannot be started, as in a shell.
 FAILURE_STATUS = 255
 START_FAILURE_STATUS = 126
-STATUS_OF_SIGNAL = 128  # a process that a signal has ended has this status, and the signal's number
+# The exit status of a process that a signal ended is this, plus the number of the signal.
+STATUS_OF_SIGNAL = 128
 
 
 class RelayStartError(TunnelError):
@@ -98,7 +99,7 @@ class MachineTunnels:
     async def serve(self) -> NoReturn:
         """Accept tunnels until the task is cancelled. Then end all relays."""
         join = self._connection.join
-        prefix = f"shim.{join.fleet}.{join.machine}"
+        prefix = f"shim.{join.fleet}.{join.name}"
         try:
             await self._connection.client.subscribe(f"{prefix}.open.>", cb=self._handle_open)
             await self._connection.client.subscribe(f"{prefix}.up.>", cb=self._handle_message)
@@ -129,7 +130,7 @@ class MachineTunnels:
         sealed = seal_open_answer(
             self._read_key, os.urandom(NONCE_BYTES), answer, message.subject, self._key_pair
         )
-        subject = build_down_subject(join.fleet, join.machine, request.member, request.tunnel)
+        subject = build_down_subject(join.fleet, join.name, request.member, request.tunnel)
         with suppress(FleetUnavailableError):  # the end of the connection ends all tunnels
             await self._connection.client.publish(subject, sealed)
 
@@ -145,7 +146,10 @@ class MachineTunnels:
         if role not in (DRIVE, WATCH) or (role == DRIVE and claims.role == WATCH):
             raise TunnelError(f"{claims.name} may only watch sessions")
         if session != (claims.session or ALL_SESSIONS):
-            raise TunnelError(f"{claims.name} may only use the session {claims.session}")
+            limit = (
+                f"the session {claims.session}" if claims.session else "tunnels for all sessions"
+            )
+            raise TunnelError(f"{claims.name} may only use {limit}")
 
     def _check_limits(self, claims: MemberClaims) -> None:
         """Raise TunnelError if the member or all members have too many tunnels."""
@@ -173,14 +177,14 @@ class MachineTunnels:
         join = self._connection.join
         role, tunnel_id = request.role, request.tunnel
         challenge = secrets.token_hex(CHALLENGE_BYTES)
-        subject = build_up_subject(join.fleet, join.machine, role, claims.name, tunnel_id)
+        subject = build_up_subject(join.fleet, join.name, role, claims.name, tunnel_id)
         if subject in self._tunnels or not TUNNEL_ID_PATTERN.match(tunnel_id):
             raise TunnelError("the id of the tunnel is not new")
         keys = TunnelKeys(self._key_pair, claims.public_key, self._read_key, receive_key)
         tunnel = Tunnel(
             self._connection.client,
-            build_down_subject(join.fleet, join.machine, claims.name, tunnel_id),
-            TunnelEnd(keys, tunnel_id, challenge, TO_MEMBER),
+            build_down_subject(join.fleet, join.name, claims.name, tunnel_id),
+            TunnelEndpoint(keys, tunnel_id, challenge, TO_MEMBER),
         )
         argv = _build_relay_argv(claims, role, may_start=may_fleet_start(self._environment))
         self._tunnels[subject] = tunnel

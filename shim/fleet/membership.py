@@ -1,5 +1,5 @@
-"""What the commands of a member need: a check of the connection, the state of `shim fleet run`, and the
-removal of this machine's entries.
+"""Checks the connection of a member, asks `shim fleet run` for its state, and removes the entries of
+this machine.
 """
 
 import asyncio
@@ -126,12 +126,12 @@ async def _remove_entries(join: JoinFile) -> None:
         return
     async with connect_to_fleet(join) as connection:
         client = connection.client
-        await delete_entry(client, build_lease_subject(join.machine))
-        pattern = build_session_subject(join.machine, "*")
+        await delete_entry(client, build_lease_subject(join.name))
+        pattern = build_session_subject(join.name, "*")
         for stored in await read_entries(client, SESSIONS_BUCKET, pattern):
             if stored.data:
                 await delete_entry(client, stored.subject)
         await create_log_stream(client, join.fleet)
-        for session in await list_stored_sessions(client, join.fleet, join.machine):
-            subject = build_log_subject(join.fleet, join.machine, session)
+        for session in await list_stored_sessions(client, join.fleet, join.name):
+            subject = build_log_subject(join.fleet, join.name, session)
             await remove_log_messages(client, subject)

@@ -17,9 +17,9 @@ from shim.core.fleet.registry import (
     LEASE_INTERVAL_S,
     Lease,
     MachineEntry,
-    encode_machine_entry,
-    parse_lease,
+    open_lease,
     seal_entry,
+    seal_machine_entry,
     split_session_subject,
 )
 from shim.core.fleet.sealing import NONCE_BYTES, SealError
@@ -71,19 +71,19 @@ class ClonedMachineError(MembershipError):
 
 class MachinePublisher:
     """Publishes the lease, the entry and the sessions of this machine over one connection.
-    `generation` identifies this process.
+    `holder` identifies this process.
     """
 
     def __init__(
-        self, connection: FleetConnection, environment: Mapping[str, str], generation: str
+        self, connection: FleetConnection, environment: Mapping[str, str], holder: str
     ) -> None:
         self._client = connection.client
         self._join = connection.join
         self._environment = environment
         self._key = get_read_key(connection.join)
         self._key_pair = get_member_key_pair(connection.join)
-        self._lease = Lease(generation, platform.node())
-        self._lease_subject = build_lease_subject(connection.join.machine)
+        self._lease = Lease(holder, platform.node())
+        self._lease_subject = build_lease_subject(connection.join.name)
         self._lease_sequence = 0
         # The fields of each session that the server has, or b"" if they are not known.
         self._published: dict[str, bytes] = {}
@@ -145,19 +145,21 @@ class MachinePublisher:
             if len(contents[session]) > MAX_ENTRY_BYTES:
                 continue
             if self._published.get(session) != contents[session]:
-                await self._put(build_session_subject(self._join.machine, session), fields)
+                await self._put(build_session_subject(self._join.name, session), fields)
                 self._published[session] = contents[session]
         for session in [each for each in self._published if each not in contents]:
             if await asyncio.to_thread(is_session_unreadable, session, self._environment):
                 continue
-            await delete_entry(self._client, build_session_subject(self._join.machine, session))
+            await delete_entry(self._client, build_session_subject(self._join.name, session))
             del self._published[session]
 
     async def stop(self) -> None:
         """Remove the lease, so that this machine is away at once. Raise BucketError if another process
         has replaced the lease, which then stays.
         """
-        await delete_entry(self._client, self._lease_subject, after=self._lease_sequence)
+        await delete_entry(
+            self._client, self._lease_subject, expected_sequence=self._lease_sequence
+        )
         await self._put_machine_entry()
 
     async def _acquire_lease(self) -> None:
@@ -170,7 +172,7 @@ class MachinePublisher:
             later = await read_entry(self._client, MACHINES_BUCKET, self._lease_subject)
             foreign_lease = self._find_foreign_lease(later.data) if later else None
             if later and foreign_lease and later.sequence != stored.sequence:
-                raise ClonedMachineError(self._join.machine, foreign_lease.host)
+                raise ClonedMachineError(self._join.name, foreign_lease.host)
             stored = later
         if stored is not None:
             self._lease_sequence = stored.sequence
@@ -179,10 +181,10 @@ class MachinePublisher:
     def _find_foreign_lease(self, data: bytes) -> Lease | None:
         """Return the lease of another process that an entry contains, or None."""
         try:
-            lease = parse_lease(self._key, data, self._lease_subject, self._key_pair.public_key)
+            lease = open_lease(self._key, data, self._lease_subject, self._key_pair.public_key)
         except SealError:
             return None
-        return lease if lease.generation != self._lease.generation else None
+        return lease if lease.holder != self._lease.holder else None
 
     async def _renew_lease(self) -> None:
         """Renew the lease. Raise FleetUnavailableError if another process has replaced it."""
@@ -201,20 +203,20 @@ class MachinePublisher:
     async def _put_lease(self) -> None:
         sealed = self._seal(self._lease._asdict(), self._lease_subject)
         self._lease_sequence = await put_entry(
-            self._client, self._lease_subject, sealed, after=self._lease_sequence
+            self._client, self._lease_subject, sealed, expected_sequence=self._lease_sequence
         )
 
     async def _put_machine_entry(self) -> None:
         entry = MachineEntry(
-            self._join.machine, self._join.jwt, __version__, round(1000 * time.time())
+            self._join.name, self._join.jwt, __version__, round(1000 * time.time())
         )
-        sealed = encode_machine_entry(self._key, os.urandom(NONCE_BYTES), entry, self._key_pair)
-        subject = build_session_subject(self._join.machine, MACHINE_ENTRY)
+        sealed = seal_machine_entry(self._key, os.urandom(NONCE_BYTES), entry, self._key_pair)
+        subject = build_session_subject(self._join.name, MACHINE_ENTRY)
         await put_entry(self._client, subject, sealed)
 
     async def _list_stored_sessions(self) -> list[str]:
         """Return the sessions of this machine that the server has entries of."""
-        pattern = build_session_subject(self._join.machine, "*")
+        pattern = build_session_subject(self._join.name, "*")
         entries = await read_entries(self._client, SESSIONS_BUCKET, pattern)
         names = [split_session_subject(stored.subject)[1] for stored in entries if stored.data]
         return [name for name in names if name != MACHINE_ENTRY]

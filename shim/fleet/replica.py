@@ -39,9 +39,9 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.fleet.buckets import (
     LAST_SEQUENCE_HEADER,
     BucketError,
+    get_sequence,
     read_last_message,
-    read_sequence,
-    request_json,
+    store_message,
 )
 from shim.fleet.connection import FleetConnection
 from shim.fleet.log_stream import (
@@ -99,7 +99,7 @@ class SessionReplicator:
         """
         client, join = self._connection.client, self._connection.join
         await create_log_stream(client, join.fleet)
-        for session_id in await list_stored_sessions(client, join.fleet, join.machine):
+        for session_id in await list_stored_sessions(client, join.fleet, join.name):
             self._states[session_id] = CopyState()
         try:
             while True:
@@ -183,7 +183,7 @@ class SessionReplicator:
                 continue
             if await asyncio.to_thread(is_session_unreadable, session_id, self._environment):
                 continue
-            subject = build_log_subject(join.fleet, join.machine, session_id)
+            subject = build_log_subject(join.fleet, join.name, session_id)
             try:
                 await remove_log_messages(client, subject)
             except BucketError as error:
@@ -226,7 +226,7 @@ class SessionCopy:
         self._environment = environment
         self._key = get_read_key(join)
         self._key_pair = get_member_key_pair(join)
-        self._subject = build_log_subject(join.fleet, join.machine, session.session_id)
+        self._subject = build_log_subject(join.fleet, join.name, session.session_id)
         self._sequence = 0  # of the last stored message
 
     async def run(self) -> None:
@@ -249,7 +249,7 @@ class SessionCopy:
         message = await read_last_message(self._client, LOG_STREAM, self._subject)
         if message is None:
             return None
-        self._sequence = read_sequence(message)
+        self._sequence = get_sequence(message)
         position = parse_position(message.headers)
         if (
             position is not None
@@ -329,7 +329,4 @@ class SessionCopy:
             LAST_SEQUENCE_HEADER: str(self._sequence),
         }
         sealed = seal_line(self._key, os.urandom(NONCE_BYTES), line, self._subject, self._key_pair)
-        answer = await request_json(self._client, self._subject, sealed, headers)
-        sequence = answer.get("seq")
-        if isinstance(sequence, int):
-            self._sequence = sequence
+        self._sequence = await store_message(self._client, self._subject, sealed, headers)

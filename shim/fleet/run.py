@@ -41,9 +41,9 @@ STABLE_CONNECTION_S = 30.0
 # may use only one session receive no changes, so they load it as often as leases are renewed.
 RELOAD_INTERVAL_S = 60.0
 MAX_REQUEST_BYTES = 64 * 1024
-# A service of a connection that the server has refused is tried again after this time.
+# The wait before a service runs again after the server has refused one of its requests.
 SERVICE_RETRY_S = 5.0
-GENERATION_BYTES = 8  # of the random text that identifies this process
+HOLDER_BYTES = 8  # of the random text that identifies this process
 
 
 def run_fleet(environment: Mapping[str, str]) -> None:
@@ -72,7 +72,7 @@ class FleetProcess:
         self._join = join
         self._environment = environment
         self._view = FleetView(join)
-        self._generation = secrets.token_hex(GENERATION_BYTES)
+        self._holder = secrets.token_hex(HOLDER_BYTES)
         self._problem = "not connected yet"
         self._clients = set[asyncio.StreamWriter]()
         self._is_stopping = False
@@ -122,7 +122,7 @@ class FleetProcess:
         services = list[Coroutine[Any, Any, NoReturn]]()
         publisher = None
         if self._join.role == MACHINE:
-            publisher = MachinePublisher(connection, self._environment, self._generation)
+            publisher = MachinePublisher(connection, self._environment, self._holder)
             await publisher.start()
             services = [
                 publisher.renew_lease(),
@@ -159,7 +159,7 @@ class FleetProcess:
             self._is_loaded = True
             if self._problem:
                 self._problem = ""
-                _print_line(f"connected to {self._join.url} as {self._join.machine}")
+                _print_line(f"connected to {self._join.url} as {self._join.name}")
             await asyncio.sleep(LEASE_INTERVAL_S if self._join.session else RELOAD_INTERVAL_S)
 
     async def _answer_client(

@@ -15,7 +15,7 @@ from shim.core.fleet.tunnel import (
     PING_INTERVAL_S,
     SILENCE_LIMIT_S,
     MessageKind,
-    TunnelEnd,
+    TunnelEndpoint,
     TunnelError,
     TunnelMessage,
 )
@@ -35,7 +35,7 @@ CANCEL_TIMEOUT_S = 20.0  # to end the relays of all tunnels, and to send the las
 class Tunnel:
     """One end of a tunnel. `subject` is the subject of the messages to the other side."""
 
-    def __init__(self, client: Client, subject: str, end: TunnelEnd) -> None:
+    def __init__(self, client: Client, subject: str, end: TunnelEndpoint) -> None:
         self._client = client
         self._subject = subject
         self._end = end

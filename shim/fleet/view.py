@@ -1,4 +1,4 @@
-"""What the registry of a fleet says about all machines and sessions."""
+"""A member's view of the registry: all machines and sessions that it may see."""
 
 import asyncio
 import time
@@ -14,9 +14,9 @@ from shim.core.fleet.jwt import get_issuer
 from shim.core.fleet.registry import (
     LEASE_TTL_S,
     MachineEntry,
-    parse_entry,
-    parse_lease,
-    parse_machine_entry,
+    open_entry,
+    open_lease,
+    open_machine_entry,
     split_session_subject,
 )
 from shim.core.fleet.sealing import SealError
@@ -138,7 +138,7 @@ class FleetView:
         return [
             FleetMachine(entry, self._find_away_time(name), list(self._list_sessions(name)))
             for name, (entry, _) in sorted(self._machines.items())
-            if name != self._join.machine
+            if name != self._join.name
         ]
 
     def find_machine(self, name: str) -> tuple[FleetMachine, str] | None:
@@ -183,7 +183,7 @@ class FleetView:
             self._machines.pop(name, None)
             return
         try:
-            entry, public_key = parse_machine_entry(self._key, stored.data, name, self._issuer)
+            entry, public_key = open_machine_entry(self._key, stored.data, name, self._issuer)
         except SealError:
             return
         # The clock of the machine may be ahead.
@@ -199,7 +199,7 @@ class FleetView:
             return
         try:
             public_key = self._machines[machine][1]
-            sessions[session] = parse_entry(self._key, stored.data, stored.subject, public_key)
+            sessions[session] = open_entry(self._key, stored.data, stored.subject, public_key)
         except SealError:
             return
 
@@ -233,7 +233,7 @@ class FleetView:
         if is_known or name not in self._machines:
             return
         try:
-            parse_lease(self._key, data, stored.subject, self._machines[name][1])
+            open_lease(self._key, data, stored.subject, self._machines[name][1])
         except SealError:
             return
         self._away_ms.pop(name, None)

@@ -106,9 +106,9 @@ class FleetLab:
         issuer = parse_key_pair(fleet.issuer_seed)
         key_pair = parse_key_pair(join.seed)
         claims = MemberClaims(
-            join.fleet, join.machine, join.role, join.session, key_pair.public_key, expires_s
+            join.fleet, join.name, join.role, join.session, key_pair.public_key, expires_s
         )
-        permissions = build_permissions(join.fleet, join.machine, join.role, join.session)
+        permissions = build_permissions(join.fleet, join.name, join.role, join.session)
         if allows_all:
             permissions = Permissions((">",), (">",))
         with patch("shim.core.fleet.jwt.build_permissions", lambda *member: permissions):

@@ -42,8 +42,8 @@ from shim.core.fleet.registry import (
     LEASE_INTERVAL_S,
     LEASE_TTL_S,
     MachineEntry,
-    encode_machine_entry,
-    parse_lease,
+    open_lease,
+    seal_machine_entry,
 )
 from shim.core.fleet.replica import ReplicaReader
 from shim.core.fleet.roles import DRIVE, MACHINE, WATCH
@@ -51,11 +51,11 @@ from shim.core.fleet.subjects import LOG_STREAM, MACHINES_BUCKET, SESSIONS_BUCKE
 from shim.fleet import buckets
 from shim.fleet.buckets import (
     BucketError,
+    get_sequence,
     put_entry,
     read_entries,
     read_entry,
     read_last_message,
-    read_sequence,
 )
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
 from shim.fleet.dial import open_tunnel
@@ -107,7 +107,7 @@ class Home:
 
     def join_as(self, join: JoinFile) -> dict[str, str]:
         """Return the environment of a member with a join file."""
-        environment = self.create_environment(f"{join.machine}-{random.randrange(10**9)}")
+        environment = self.create_environment(f"{join.name}-{random.randrange(10**9)}")
         store_join_file(join, environment)
         return environment
 
@@ -258,10 +258,10 @@ def test_answers_of_the_server_change_no_entry(home: Home, role: str) -> None:
         for stream, subject in (("KV_shim_sessions", entry), (LOG_STREAM, log)):
             message = await read_last_message(connection.client, stream, subject)
             assert message is not None
-            sequences.append(read_sequence(message))
+            sequences.append(get_sequence(message))
         stored = await read_entry(connection.client, MACHINES_BUCKET, lease)
         assert stored is not None
-        parse_lease(get_read_key(administrator), stored.data, lease, build_key.public_key)
+        open_lease(get_read_key(administrator), stored.data, lease, build_key.public_key)
         return sequences
 
     async def send_requests(connection: FleetConnection) -> list[str]:
@@ -806,7 +806,7 @@ def test_machine_with_too_many_entries_does_not_hide_others(home: Home) -> None:
         key, key_pair = get_read_key(busy), get_member_key_pair(busy)
         entry = MachineEntry("busy", busy.jwt, "0.1", 0)
         subject = subjects.build_session_subject("busy", subjects.MACHINE_ENTRY)
-        sealed = encode_machine_entry(key, bytes(24), entry, key_pair)
+        sealed = seal_machine_entry(key, bytes(24), entry, key_pair)
         await put_entry(connection.client, subject, sealed)
         for number in range(buckets.MAX_READ_ENTRIES + 50):
             subject = subjects.build_session_subject("busy", f"{number:08x}{UUID[8:]}")

@@ -26,7 +26,7 @@ from shim.core.fleet.tunnel import (
     TO_MEMBER,
     WINDOW_BYTES,
     MessageKind,
-    TunnelEnd,
+    TunnelEndpoint,
     TunnelError,
     TunnelKeys,
     decode_exit,
@@ -113,8 +113,8 @@ def create_tunnel(connection: FleetConnection, number: int) -> Tunnel:
     join = connection.join
     key_pair, key = get_member_key_pair(join), get_read_key(join)
     keys = TunnelKeys(key_pair, key_pair.public_key, key, key)
-    subject = f"shim.home.{join.machine}.down.{join.machine}.{number}"
-    return Tunnel(connection.client, subject, TunnelEnd(keys, f"{number}", "x", TO_MEMBER))
+    subject = f"shim.home.{join.name}.down.{join.name}.{number}"
+    return Tunnel(connection.client, subject, TunnelEndpoint(keys, f"{number}", "x", TO_MEMBER))
 
 
 def kill_process(pid: int) -> None:
@@ -248,14 +248,14 @@ def test_lost_connection_is_reported_before_its_socket_is_closed(lab: FleetLab) 
     run_connected(lab, check_connection)
 
 
-async def start_publisher(connection: FleetConnection, generation: str) -> MachinePublisher:
-    machine = MachinePublisher(connection, os.environ, generation)
+async def start_publisher(connection: FleetConnection, holder: str) -> MachinePublisher:
+    machine = MachinePublisher(connection, os.environ, holder)
     await machine.start()
     return machine
 
 
 async def read_lease(connection: FleetConnection) -> StoredEntry:
-    subject = build_lease_subject(connection.join.machine)
+    subject = build_lease_subject(connection.join.name)
     stored = await read_entry(connection.client, MACHINES_BUCKET, subject)
     assert stored is not None
     return stored
@@ -375,7 +375,7 @@ def test_relay_ends_when_its_output_cannot_be_sent(
         machine = MachineTunnels(connection, os.environ)
         serving = asyncio.create_task(machine.serve())
         await connection.client.flush()
-        tunnel = await open_tunnel(connection, connection.join.machine)
+        tunnel = await open_tunnel(connection, connection.join.name)
         reading = asyncio.create_task(read_tunnel(tunnel))
         await wait_for(lambda: (tunnels.folder / "started.sent").exists())
         tunnels.lab.kill_server()
@@ -395,7 +395,7 @@ def test_member_gets_the_reason_of_an_unexpected_error(
     """A tunnel that fails does not affect others."""
 
     async def receive_exit(connection: FleetConnection) -> tuple[int, str]:
-        tunnel = await open_tunnel(connection, connection.join.machine)
+        tunnel = await open_tunnel(connection, connection.join.name)
         await tunnel.send(MessageKind.PING)
         async with asyncio.timeout(WAIT_SECONDS):
             message = await tunnel.receive()

@@ -38,7 +38,7 @@ from test_machines import (
 from shim.core.bridge.frames import encode_frame
 from shim.core.fleet import registry, tunnel
 from shim.core.fleet.join_file import JoinFile, get_member_key_pair, get_read_key
-from shim.core.fleet.registry import MachineEntry, encode_machine_entry, seal_entry
+from shim.core.fleet.registry import MachineEntry, seal_entry, seal_machine_entry
 from shim.core.fleet.roles import MACHINE
 from shim.core.fleet.sealing import NONCE_BYTES
 from shim.core.fleet.subjects import (
@@ -209,16 +209,16 @@ ODD_SESSIONS: tuple[dict[str, Any], ...] = (
 def seal_odd_entries(join: JoinFile, machine_fields: dict[str, Any]) -> dict[str, bytes]:
     """Return the entries of an odd machine and of its odd sessions, by their subjects."""
     key, key_pair = get_read_key(join), get_member_key_pair(join)
-    entry = MachineEntry(join.machine, join.jwt, "", 0)
+    entry = MachineEntry(join.name, join.jwt, "", 0)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(
             registry, "dump_json", lambda fields: dump_json({**fields, **machine_fields})
         )
-        sealed = encode_machine_entry(key, os.urandom(NONCE_BYTES), entry, key_pair)
-    entries = {build_session_subject(join.machine, MACHINE_ENTRY): sealed}
+        sealed = seal_machine_entry(key, os.urandom(NONCE_BYTES), entry, key_pair)
+    entries = {build_session_subject(join.name, MACHINE_ENTRY): sealed}
     for fields in ODD_SESSIONS:
         session = str(uuid4())
-        subject = build_session_subject(join.machine, session)
+        subject = build_session_subject(join.name, session)
         fields = {**fields, "session": session}
         entries[subject] = seal_entry(key, os.urandom(NONCE_BYTES), fields, subject, key_pair)
     return entries

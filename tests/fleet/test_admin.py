@@ -28,7 +28,7 @@ def test_invalid_url_of_the_server_is_refused(url):
 def test_fleet_has_private_files_and_a_join_file_for_its_first_machine(tmp_path):
     folder = tmp_path / "fleet"
     join = read_join_file(admin.create_fleet(str(folder), "home", URL, "build"))
-    assert (join.fleet, join.machine, join.role, join.expires) == ("home", "build", "machine", 0)
+    assert (join.fleet, join.name, join.role, join.expires) == ("home", "build", "machine", 0)
     for path in folder.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     with pytest.raises(FrontendError, match="already contains a fleet"):

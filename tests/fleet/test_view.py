@@ -12,7 +12,7 @@ import pytest
 from shim.core.fleet.join_file import JoinFile, get_read_key
 from shim.core.fleet.jwt import MemberClaims, build_member_jwt
 from shim.core.fleet.keys import KeyKind, KeyPair
-from shim.core.fleet.registry import Lease, MachineEntry, encode_machine_entry, seal_entry
+from shim.core.fleet.registry import Lease, MachineEntry, seal_entry, seal_machine_entry
 from shim.core.fleet.roles import DRIVE, MACHINE
 from shim.core.fleet.subjects import (
     MACHINES_BUCKET,
@@ -47,7 +47,7 @@ READ_KEY = get_read_key(create_join())
 def build_machine_entry(changed_ms: int = CONNECTED_MS) -> StoredEntry:
     claims = MemberClaims("home", "build", MACHINE, "", BUILD.public_key)
     entry = MachineEntry("build", build_member_jwt(ISSUER, claims, 1), "1", changed_ms)
-    data = encode_machine_entry(READ_KEY, NONCE, entry, BUILD)
+    data = seal_machine_entry(READ_KEY, NONCE, entry, BUILD)
     return StoredEntry(build_session_subject("build", "machine"), data, 1)
 
 

@@ -40,9 +40,9 @@ def join_fleet(
     from shim.fleet.folder import check_expiry, store_join_file
 
     join = _read_join_file(file)
-    if name and name != join.machine:
+    if name and name != join.name:
         raise CommandUsageError(
-            f"the join file is for {join.machine}, not for {name}",
+            f"the join file is for {join.name}, not for {name}",
             hint=f"ask for a file with `shim fleet invite --machine {name}`",
         )
     if has_fleet(os.environ):
@@ -56,7 +56,7 @@ def join_fleet(
     store_join_file(join, os.environ)
     with FleetSessionLister(None, os.environ) as lister:
         lister.list_sessions(includes_ended=True)  # stores the names of the machines
-    typer.echo(f"joined the fleet {join.fleet} as {join.machine}: {ROLE_TEXTS[join.role]}")
+    typer.echo(f"joined the fleet {join.fleet} as {join.name}: {ROLE_TEXTS[join.role]}")
     if join.session:
         typer.echo(f"only the session {join.session} is shared")
     typer.echo("the server sees the names of machines, the ids of sessions, and sizes")
@@ -130,7 +130,7 @@ def show_status() -> None:
     from shim.fleet.folder import require_join_file
 
     join = require_join_file(os.environ)
-    typer.echo(f"fleet     {join.fleet}, as {join.machine} ({join.role})")
+    typer.echo(f"fleet     {join.fleet}, as {join.name} ({join.role})")
     typer.echo(f"server    {join.url}")
     process = membership.load_process_status(os.environ)
     if process is None:

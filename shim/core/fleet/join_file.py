@@ -26,7 +26,7 @@ class JoinFile(NamedTuple):
     fleet    the name of the fleet
     url      the URL of the server, such as "tls://build01:4222"
     ca       the certificate that signed the server's, as PEM; "" for the certificates of the system
-    machine  the name of the member
+    name     the name of the member, a machine or a person; `machine` in the file
     role     "machine", "drive" or "watch"
     session  the UUID of the only session that the member may use, or ""
     expires  the end of the membership in seconds since 1970, or 0
@@ -38,7 +38,7 @@ class JoinFile(NamedTuple):
     fleet: str
     url: str
     ca: str
-    machine: str
+    name: str
     role: str
     session: str
     expires: int
@@ -49,7 +49,10 @@ class JoinFile(NamedTuple):
 
 def encode_join_file(join: JoinFile) -> bytes:
     """Encode a join file as JSON."""
-    return dump_json({**join._asdict(), "key": base64.b64encode(join.key).decode()}) + b"\n"
+    fields = join._asdict()
+    fields["machine"] = fields.pop("name")
+    fields["key"] = base64.b64encode(join.key).decode()
+    return dump_json(fields) + b"\n"
 
 
 def parse_join_file(data: bytes, path: str) -> JoinFile:
@@ -64,7 +67,7 @@ def parse_join_file(data: bytes, path: str) -> JoinFile:
         fleet=_get_text(fields, "fleet", path),
         url=_get_text(fields, "url", path),
         ca=_get_text(fields, "ca", path),
-        machine=_get_text(fields, "machine", path),
+        name=_get_text(fields, "machine", path),
         role=_get_text(fields, "role", path),
         session=_get_text(fields, "session", path),
         expires=_get_expiry(fields, path),
@@ -98,7 +101,7 @@ def _decode_key(text: str) -> bytes:
 
 
 def _check_join_file(join: JoinFile, path: str) -> None:
-    for name in (join.fleet, join.machine):
+    for name in (join.fleet, join.name):
         if not NAME_PATTERN.match(name):
             raise _create_error(path, f"a name must have {NAME_FORMAT}, not {name[:80]!r}")
     if join.role not in ROLES:
@@ -122,7 +125,7 @@ def get_command_key(join: JoinFile) -> bytes:
     """Return the key that seals commands. Raise FrontendError if the member may only read."""
     if join.role == WATCH:
         raise FrontendError(
-            f"{join.machine} may only watch sessions",
+            f"{join.name} may only watch sessions",
             hint="ask for a join file that was created with `shim fleet invite --drive`",
         )
     return derive_key(join.key, COMMAND_PURPOSE)

@@ -27,11 +27,11 @@ LEASE_FAILURE_LIMIT_S = 8.0
 class Lease(NamedTuple):
     """A machine's lease.
 
-    generation  a random text of the process that renews it
-    host        the name of the computer, for messages
+    holder  a random text that identifies the process that renews it
+    host    the name of the computer, for messages
     """
 
-    generation: str
+    holder: str
     host: str
 
 
@@ -49,13 +49,13 @@ class MachineEntry(NamedTuple):
     changed_ms: int
 
 
-def encode_machine_entry(key: bytes, nonce: bytes, entry: MachineEntry, sender: KeyPair) -> bytes:
+def seal_machine_entry(key: bytes, nonce: bytes, entry: MachineEntry, sender: KeyPair) -> bytes:
     """Seal the entry of a machine."""
     subject = build_session_subject(entry.name, MACHINE_ENTRY)
     return seal(key, nonce, dump_json(entry._asdict()), subject.encode(), sender)
 
 
-def parse_machine_entry(
+def open_machine_entry(
     key: bytes, data: bytes, machine: str, issuer: str
 ) -> tuple[MachineEntry, str]:
     """Return the entry of a machine, and its public key. Raise SealError if the machine has not
@@ -86,17 +86,17 @@ def seal_entry(
     return seal(key, nonce, dump_json(fields), subject.encode(), sender)
 
 
-def parse_entry(key: bytes, data: bytes, subject: str, public_key: str) -> dict[str, Any]:
+def open_entry(key: bytes, data: bytes, subject: str, public_key: str) -> dict[str, Any]:
     """Return the fields of a lease or of a session. Raise SealError if the machine has not signed
     it for this subject.
     """
     return _parse_fields(open_sealed(key, data, subject.encode(), public_key))
 
 
-def parse_lease(key: bytes, data: bytes, subject: str, public_key: str) -> Lease:
+def open_lease(key: bytes, data: bytes, subject: str, public_key: str) -> Lease:
     """Return a lease. Raise SealError if the machine has not signed it."""
-    fields = parse_entry(key, data, subject, public_key)
-    return Lease(get_text(fields, "generation"), get_text(fields, "host"))
+    fields = open_entry(key, data, subject, public_key)
+    return Lease(get_text(fields, "holder"), get_text(fields, "host"))
 
 
 def split_session_subject(subject: str) -> tuple[str, str]:

@@ -160,7 +160,7 @@ class TunnelKeys(NamedTuple):
     receive_key: bytes
 
 
-class TunnelEnd:
+class TunnelEndpoint:
     """Seals, numbers and checks the messages of one end of a tunnel, and counts the data that may be
     sent.
     """

@@ -9,11 +9,11 @@ from shim.core.fleet.keys import KeyKind, KeyPair
 from shim.core.fleet.registry import (
     Lease,
     MachineEntry,
-    encode_machine_entry,
-    parse_entry,
-    parse_lease,
-    parse_machine_entry,
+    open_entry,
+    open_lease,
+    open_machine_entry,
     seal_entry,
+    seal_machine_entry,
     split_session_subject,
 )
 from shim.core.fleet.roles import DRIVE, MACHINE
@@ -56,9 +56,9 @@ def seal_machine_fields(content, sender=BUILD, key=KEY):
 
 
 def test_machine_entry_is_unchanged():
-    sealed = encode_machine_entry(KEY, NONCE, build_entry(), BUILD)
+    sealed = seal_machine_entry(KEY, NONCE, build_entry(), BUILD)
     assert build_jwt().encode() not in sealed
-    parsed = parse_machine_entry(KEY, sealed, "build", ISSUER.public_key)
+    parsed = open_machine_entry(KEY, sealed, "build", ISSUER.public_key)
     assert parsed == (build_entry(), BUILD.public_key)
 
 
@@ -66,24 +66,24 @@ def test_machine_entry_is_unchanged():
     ("sealed", "reason"),
     [
         # The JWT of the machine, without its private key.
-        (encode_machine_entry(KEY, NONCE, build_entry(), MALLORY), "not signed by its sender"),
-        (encode_machine_entry(OTHER_KEY, NONCE, build_entry(), BUILD), "the key of this fleet"),
-        (encode_machine_entry(KEY, NONCE, build_entry(name="lab"), BUILD), "the key of this fleet"),
+        (seal_machine_entry(KEY, NONCE, build_entry(), MALLORY), "not signed by its sender"),
+        (seal_machine_entry(OTHER_KEY, NONCE, build_entry(), BUILD), "the key of this fleet"),
+        (seal_machine_entry(KEY, NONCE, build_entry(name="lab"), BUILD), "the key of this fleet"),
         (
-            encode_machine_entry(KEY, NONCE, build_entry(jwt=build_jwt("lab", MALLORY)), MALLORY),
+            seal_machine_entry(KEY, NONCE, build_entry(jwt=build_jwt("lab", MALLORY)), MALLORY),
             "lab has written the entry of build",
         ),
         (
-            encode_machine_entry(
+            seal_machine_entry(
                 KEY, NONCE, build_entry(jwt=build_jwt("build", MALLORY, OTHER_ISSUER)), MALLORY
             ),
             "not in this fleet",
         ),
         (
-            encode_machine_entry(KEY, NONCE, build_entry(jwt=build_jwt(role=DRIVE)), BUILD),
+            seal_machine_entry(KEY, NONCE, build_entry(jwt=build_jwt(role=DRIVE)), BUILD),
             "build is not a machine",
         ),
-        (encode_machine_entry(KEY, NONCE, build_entry(jwt=""), BUILD), "three parts"),
+        (seal_machine_entry(KEY, NONCE, build_entry(jwt=""), BUILD), "three parts"),
         (b"", "the key of this fleet"),
         (bytes(200), "the key of this fleet"),
     ],
@@ -101,26 +101,26 @@ def test_machine_entry_is_unchanged():
 )
 def test_entry_that_the_machine_has_not_written_is_refused(sealed, reason):
     with pytest.raises(SealError, match=reason):
-        parse_machine_entry(KEY, sealed, "build", ISSUER.public_key)
+        open_machine_entry(KEY, sealed, "build", ISSUER.public_key)
 
 
 @pytest.mark.parametrize("content", DAMAGED)
 def test_damaged_entry_is_refused(content):
     with pytest.raises(SealError, match="not JSON"):
-        parse_machine_entry(KEY, seal_machine_fields(content), "build", ISSUER.public_key)
+        open_machine_entry(KEY, seal_machine_fields(content), "build", ISSUER.public_key)
     sealed = seal(KEY, NONCE, content, SUBJECT.encode(), BUILD)
     with pytest.raises(SealError, match="not JSON"):
-        parse_entry(KEY, sealed, SUBJECT, BUILD.public_key)
+        open_entry(KEY, sealed, SUBJECT, BUILD.public_key)
 
 
 @pytest.mark.parametrize("content", NOT_AN_OBJECT)
 def test_entry_that_is_not_an_object_has_no_fields(content):
     with pytest.raises(SealError, match="three parts"):
-        parse_machine_entry(KEY, seal_machine_fields(content), "build", ISSUER.public_key)
+        open_machine_entry(KEY, seal_machine_fields(content), "build", ISSUER.public_key)
     sealed = seal(KEY, NONCE, content, SUBJECT.encode(), BUILD)
-    assert parse_entry(KEY, sealed, SUBJECT, BUILD.public_key) == {}
+    assert open_entry(KEY, sealed, SUBJECT, BUILD.public_key) == {}
     sealed = seal(KEY, NONCE, content, LEASE_SUBJECT.encode(), BUILD)
-    assert parse_lease(KEY, sealed, LEASE_SUBJECT, BUILD.public_key) == Lease("", "")
+    assert open_lease(KEY, sealed, LEASE_SUBJECT, BUILD.public_key) == Lease("", "")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_entry_that_is_not_an_object_has_no_fields(content):
 )
 def test_machine_entry_of_another_version_is_read(fields, expected):
     sealed = seal_machine_fields({"jwt": build_jwt(), **fields})
-    entry, public_key = parse_machine_entry(KEY, sealed, "build", ISSUER.public_key)
+    entry, public_key = open_machine_entry(KEY, sealed, "build", ISSUER.public_key)
     assert (entry.version, entry.changed_ms) == expected
     assert (entry.name, public_key) == ("build", BUILD.public_key)
 
@@ -144,13 +144,13 @@ def test_machine_entry_of_another_version_is_read(fields, expected):
 def test_entry_does_not_choose_its_name():
     """The name of a machine is that of its subject and its JWT."""
     sealed = seal_machine_fields({"jwt": build_jwt(), "name": "lab"})
-    assert parse_machine_entry(KEY, sealed, "build", ISSUER.public_key)[0].name == "build"
+    assert open_machine_entry(KEY, sealed, "build", ISSUER.public_key)[0].name == "build"
 
 
 def test_session_entry_belongs_to_its_subject_key_and_signer():
     sealed = seal_entry(KEY, NONCE, FIELDS, SUBJECT, BUILD)
     assert SESSION.encode() not in sealed
-    assert parse_entry(KEY, sealed, SUBJECT, BUILD.public_key) == FIELDS
+    assert open_entry(KEY, sealed, SUBJECT, BUILD.public_key) == FIELDS
     for key, data, subject, signer in (
         (OTHER_KEY, sealed, SUBJECT, BUILD),
         (KEY, sealed[:-1], SUBJECT, BUILD),
@@ -160,24 +160,24 @@ def test_session_entry_belongs_to_its_subject_key_and_signer():
         (KEY, seal_entry(KEY, NONCE, FIELDS, SUBJECT, MALLORY), SUBJECT, BUILD),
     ):
         with pytest.raises(SealError):
-            parse_entry(key, data, subject, signer.public_key)
+            open_entry(key, data, subject, signer.public_key)
 
 
 def test_lease_is_unchanged_and_is_not_the_entry_of_a_session():
     lease = Lease("0123", "build01")
     sealed = seal_entry(KEY, NONCE, lease._asdict(), LEASE_SUBJECT, BUILD)
-    assert parse_lease(KEY, sealed, LEASE_SUBJECT, BUILD.public_key) == lease
+    assert open_lease(KEY, sealed, LEASE_SUBJECT, BUILD.public_key) == lease
     with pytest.raises(SealError):
-        parse_lease(KEY, sealed, build_lease_subject("lab"), BUILD.public_key)
+        open_lease(KEY, sealed, build_lease_subject("lab"), BUILD.public_key)
     with pytest.raises(SealError):
-        parse_lease(KEY, sealed, LEASE_SUBJECT, MALLORY.public_key)
+        open_lease(KEY, sealed, LEASE_SUBJECT, MALLORY.public_key)
     with pytest.raises(SealError):
-        parse_entry(KEY, sealed, SUBJECT, BUILD.public_key)
+        open_entry(KEY, sealed, SUBJECT, BUILD.public_key)
 
 
 def test_lease_of_another_version_is_read():
     sealed = seal_entry(KEY, NONCE, {"generation": 5, "new": True}, LEASE_SUBJECT, BUILD)
-    assert parse_lease(KEY, sealed, LEASE_SUBJECT, BUILD.public_key) == Lease("", "")
+    assert open_lease(KEY, sealed, LEASE_SUBJECT, BUILD.public_key) == Lease("", "")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from shim.core.fleet.tunnel import (
     MessageKind,
     OpenAnswer,
     OpenRequest,
-    TunnelEnd,
+    TunnelEndpoint,
     TunnelError,
     TunnelKeys,
     TunnelMessage,
@@ -41,8 +41,8 @@ def create_ends(tunnel="t1", challenge="c1", sender=MEMBER):
     member = TunnelKeys(sender, BUILD.public_key, COMMAND_KEY, READ_KEY)
     build = TunnelKeys(BUILD, MEMBER.public_key, READ_KEY, COMMAND_KEY)
     return (
-        TunnelEnd(member, tunnel, challenge, TO_MACHINE),
-        TunnelEnd(build, tunnel, challenge, TO_MEMBER),
+        TunnelEndpoint(member, tunnel, challenge, TO_MACHINE),
+        TunnelEndpoint(build, tunnel, challenge, TO_MEMBER),
     )
 
 
