@@ -26,6 +26,7 @@ pytestmark = pytest.mark.e2e
 schema = pytest.importorskip("acp.schema")
 
 PEERS = Path(__file__).with_name("peers")
+DENIAL_MESSAGE = "rather not"
 PROFILE = """
 schema = 1
 id = "peer"
@@ -104,10 +105,22 @@ def decide(running: Running, allow: bool) -> Line:
     running.send_lines(
         answer(
             request_line["request_id"],
-            **(body if allow else {"behavior": "deny", "message": "rather not"}),
+            **(body if allow else {"behavior": "deny", "message": DENIAL_MESSAGE}),
         )
     )
     return request_line["request"]
+
+
+def check_reply(box: Box, done: Any, next_reply: str, *, allow: bool) -> None:
+    """Check the agent's reply to a decision. After a denial, the agent receives the message in
+    another prompt of the turn, and gives its next reply.
+    """
+    if allow:
+        assert done.result["result"] == "It ran."
+        return
+    assert b"Then not." in done.stdout
+    assert done.result["result"] == next_reply
+    assert DENIAL_MESSAGE in (box.path / "heard").read_text()
 
 
 def check_interrupt(start: StartAgent) -> None:
@@ -150,7 +163,7 @@ def test_command_runs_only_if_allowed(box: Box, peer: StartAgent, allow: bool) -
         running.read_until(b'"type":"result"')
         done = running.end_input()
     assert (box.cwd / "made").exists() is allow
-    assert done.result["result"] == ("It ran." if allow else "Then not.")
+    check_reply(box, done, "Hello.Hello.", allow=allow)
 
 
 def test_agent_answers_a_message_after_an_interrupt(peer: StartAgent) -> None:
@@ -262,7 +275,7 @@ def test_v2_command_runs_only_if_allowed(box: Box, second: StartAgent, allow: bo
         "echo yes | tee made",
     )
     assert (box.cwd / "made").exists() is allow
-    assert done.result["result"] == ("It ran." if allow else "Then not.")
+    check_reply(box, done, "Hello.", allow=allow)
     assert (b'"content":"yes"' in done.stdout) is allow
 
 
