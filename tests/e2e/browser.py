@@ -11,22 +11,20 @@ import base64
 import importlib.util
 import io
 import json
-import os
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from system_packages import install_system_packages
 
 PROGRAMS = {
     "chromium": ("chromium", "chromium-browser", "google-chrome"),
     "chromedriver": ("chromedriver",),
 }
 PACKAGES = ("chromium", "chromium-driver")
-INSTALL_SECONDS = 600.0  # about 100 MB over a slow connection
 # The wait for anything that a page does. It takes milliseconds, and a turn of a session some seconds.
 WAIT_SECONDS = 60.0
 PHONE = (360, 740)
@@ -37,40 +35,18 @@ def require_programs() -> tuple[str, str]:
     """Return the browser and its driver. Skip the test if they are not available."""
     if importlib.util.find_spec("selenium") is None:
         pytest.skip("selenium is not installed: `make e2e` does it, or `pip install -e '.[e2e]'`")
+    failure = install_system_packages(PACKAGES, lambda: all(_find_programs()))
     paths = _find_programs()
-    if not all(paths) and os.geteuid() == 0 and shutil.which("apt-get"):
-        _install_packages()
-        paths = _find_programs()
     if not all(paths):
         pytest.skip(
-            "no chromium with chromedriver on PATH: `apt-get install chromium chromium-driver`"
+            "no chromium with chromedriver on PATH: `apt-get install chromium chromium-driver`; "
+            f"{failure}"
         )
     return str(paths[0]), str(paths[1])
 
 
 def _find_programs() -> list[str | None]:
     return [next(filter(None, map(shutil.which, names)), None) for names in PROGRAMS.values()]
-
-
-def _install_packages() -> None:
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for apt_args in (
-        ["update", "-q"],
-        ["install", "-q", "-y", "--no-install-recommends", *PACKAGES],
-    ):
-        done = subprocess.run(
-            ["apt-get", *apt_args],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=INSTALL_SECONDS,
-            check=False,
-        )
-        if done.returncode:
-            pytest.skip(
-                f"apt-get {apt_args[0]} failed, so there is no chromium: {done.stderr[-300:]}"
-            )
 
 
 class Browser:

@@ -144,7 +144,7 @@ def compile_cache() -> Path:
     """Return the folder for compiled code of every `node` of the tests. With it a start of qwen
     takes a sixth less time.
     """
-    return _locate_cache_folder() / "node-compiled"
+    return locate_cache_folder() / "node-compiled"
 
 
 def resolve_platform_package(package: str) -> str:
@@ -347,7 +347,7 @@ def _run_command(command: list[str], folder: Path, environment: Mapping[str, str
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
 
 
-def _locate_cache_folder() -> Path:
+def locate_cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "claude-shim" / "e2e"
 
 
@@ -360,7 +360,7 @@ def _build_cached_folder(name: str, pin: str, build: Callable[[Path], None]) -> 
     """
     recipe = [RECIPE, pin, PINS.get(pin), NODE_WHEEL, sys.platform, platform.machine()]
     digest = hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:12]
-    cache = _locate_cache_folder()
+    cache = locate_cache_folder()
     folder = cache / f"{name}-{digest}"
     if folder.is_dir():
         return folder

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 from sandbox import wait_until
+from system_packages import install_system_packages
 
 SSHD_PATHS = ("/usr/sbin/sshd", "/usr/local/sbin/sshd")
-INSTALL_SECONDS = 300.0
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 CHUNK_BYTES = 4096
@@ -31,20 +31,10 @@ SHIM_PROGRAM = f"{sys.executable} -I -m shim"
 
 def require_sshd() -> str:
     """Return the path of `sshd`. Skip the test if there is none."""
-    if (path := _find_sshd()) is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for args in (["update", "-q"], ["install", "-q", "-y", "openssh-server"]):
-            subprocess.run(
-                ["apt-get", *args],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=INSTALL_SECONDS,
-                check=False,
-            )
-        path = _find_sshd()
+    failure = install_system_packages(["openssh-server"], lambda: _find_sshd() is not None)
+    path = _find_sshd()
     if path is None or shutil.which("ssh") is None:
-        pytest.skip("no sshd: `apt-get install openssh-server`")
+        pytest.skip(f"no sshd: `apt-get install openssh-server`; {failure}")
     return path
 
 
