@@ -74,8 +74,8 @@ async def list_stored_sessions(client: Client, fleet: str, machine: str) -> set[
 
 
 async def is_age_evicted(client: Client, age_s: float) -> bool:
-    """Return whether the stream is full, and its oldest line is newer than a session that has ended
-    before this time. Raise BucketError if the server does not answer.
+    """Return whether the stream is full, and its oldest line is newer than a session that ended
+    `age_s` seconds ago. Raise BucketError if the server does not answer.
     """
     info = await request_json(client, f"$JS.API.STREAM.INFO.{LOG_STREAM}", b"")
     state = as_dict(info.get("state"))

@@ -79,8 +79,10 @@ def get_bucket_stream(bucket: str) -> str:
 
 
 def list_stream_subjects(fleet: str) -> list[str]:
-    """Return the subjects that reach the account with the streams. All of them have wildcards: a
-    server forwards the answer to another request only to a subject without wildcards.
+    """Return the subjects that the members' account imports from the account with the streams.
+
+    Every subject has a wildcard. If an import has none, and a member names its subject for the answer
+    to a request, nats-server 2.15 stores the answer there.
     """
     return [
         build_lease_subject("*"),
