@@ -5,7 +5,7 @@ This module does no I/O. A driver executes the commands. `shim translate` and th
 only the bytes.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shim.core.adapter.commands import (
@@ -61,8 +61,8 @@ class ChildStream:
     """Translates the output of one child process to Claude's stream.
 
     `feed` takes chunks of any size, and `close` takes the child's exit status. Both return complete
-    lines for the frontend and commands for the driver. `resume_info` is the vendor session that was
-    last reported to the driver.
+    lines for the frontend and commands for the driver. `turn` is the turn that the child is working
+    on. `resume_info` is the vendor session that was last reported to the driver.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ChildStream:
         self._dispatcher = EventDispatcher(
             translator_class(turn, partial=writer.writes_partial_messages), self.diagnostics
         )
-        self._turn = self.turn  # the turn whose stage is `_stage`
+        self.turn = self._dispatcher.translator.turn
         self._stage = TurnStage.RUNNING
         self._timeout_key = ""
         self._remaining_stderr: str | None = None
@@ -106,11 +106,6 @@ class ChildStream:
         conversation = ConversationState(config.session.vendor_session_usage)
         turn_class = select_plain_or_redacted_turn_class(config)
         return turn_class(self.writer, config, conversation, self.diagnostics)
-
-    @property
-    def turn(self) -> Turn:
-        """The turn that the child is working on. The translator can start a new turn on its own."""
-        return self._dispatcher.translator.turn
 
     @property
     def is_turn_open(self) -> bool:
@@ -141,6 +136,7 @@ class ChildStream:
             self.diagnostics.record("late_event", self._first_skipped_line, self._skipped_count)
             self._skipped_count = 0
         self._dispatcher.translator.start_turn(self.turn.create_next(config))
+        self._follow_translator()
 
     def set_user_message(
         self,
@@ -211,6 +207,7 @@ class ChildStream:
             self._reset_line_buffers()
             self._remaining_stderr = None
             self._dispatcher.set_translator(translator.create_retry_translator(turn))
+        self._follow_translator()
         self._reset_stage()
         return True
 
@@ -220,11 +217,21 @@ class ChildStream:
         """
         self.turn.continue_after_hook(visible_texts)
         self._dispatcher.translator.start_turn(self.turn)
+        self._follow_translator()
         self._reset_stage()
 
     def _reset_stage(self) -> None:
         self._stage = TurnStage.RUNNING
         self._timeout_key = ""
+
+    def _follow_translator(self) -> None:
+        """Take over the translator's turn if the translator has started one, which it also does on
+        its own. Such a turn may have ended already.
+        """
+        turn = self._dispatcher.translator.turn
+        if turn is not self.turn:
+            self.turn = turn
+            self._stage = TurnStage.RUNNING
 
     def _reset_line_buffers(self) -> None:
         """Drop an unfinished line, so that it is not joined to the first line from the next child."""
@@ -237,7 +244,7 @@ class ChildStream:
         """Translate a chunk of the child's stdout."""
         # No variable refers to the lines, so that a large line is freed before its output is
         # joined.
-        self._dispatcher.dispatch_lines(self.split_lines(chunk))
+        self._dispatch_lines(self.split_lines(chunk))
         return self.take_output()
 
     def split_lines(self, chunk: bytes) -> list[bytes]:
@@ -251,7 +258,7 @@ class ChildStream:
 
     def translate_lines(self, lines: list[bytes]) -> StreamOutput:
         """Translate complete lines of the child's stdout."""
-        self._dispatcher.dispatch_lines(lines)
+        self._dispatch_lines(lines)
         return self.take_output()
 
     def translate_unterminated_line(self) -> StreamOutput:
@@ -268,7 +275,7 @@ class ChildStream:
             self._first_skipped_line = late_lines[0]
         self._skipped_count += len(late_lines)
         accepts_line = self._dispatcher.translator.accepts_line_between_turns
-        self._dispatcher.dispatch_lines(raw for raw in late_lines if accepts_line(raw))
+        self._dispatch_lines(raw for raw in late_lines if accepts_line(raw))
         return (*self._take_lines_for_child(), *self._take_permission_requests())
 
     def on_idle(self) -> StreamOutput:
@@ -291,6 +298,10 @@ class ChildStream:
         """Return the lines and commands that were added since the last call."""
         return self.writer.take_bytes(), self._collect_commands()
 
+    def _dispatch_lines(self, lines: Iterable[bytes]) -> None:
+        self._dispatcher.dispatch_lines(lines)
+        self._follow_translator()
+
     def _record_long_lines(self) -> None:
         for _ in range(self._splitter.skipped_lines):
             self.diagnostics.record("line_too_long", self._splitter.skipped_line_head)
@@ -298,6 +309,7 @@ class ChildStream:
 
     def _translate_rest(self) -> None:
         self._dispatcher.dispatch_last_lines(self._splitter.close())
+        self._follow_translator()
         self._record_long_lines()
 
     def _read_to_end(self, child_exit: ChildExit | None, stderr: str) -> str:
@@ -320,6 +332,7 @@ class ChildStream:
             self._dispatcher.translator.feed_eof(child_exit, stderr)
         except Exception as error:
             self.diagnostics.record("malformed_end", repr(error))
+        self._follow_translator()
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -448,10 +461,6 @@ class ChildStream:
         call.
         """
         turn = self.turn
-        if turn is not self._turn:
-            # The child has started a new turn on its own, and may have ended that turn already.
-            self._turn = turn
-            self._stage = TurnStage.RUNNING
         stage = self._find_stage()
         commands = self._collect_changes(stage)
         hook_events = turn.tool_calls.take_hook_events()
