@@ -271,78 +271,32 @@ class ToolCalls:
         other arguments. If `is_hidden` is set, the stream omits the call and its result, unless a
         rule forbids the call.
         """
-        if call_id.__class__ is not str or len(call_id) > MAX_NAME_CHARS:
-            call_id = normalize_call_id(call_id)
-        if name.__class__ is not str:
-            name = "unknown"
-        elif len(name) > MAX_NAME_CHARS:
-            name = name[:MAX_NAME_CHARS]
-        if name.startswith(MCP_PREFIX):
-            name = normalize_tool_name(name)
-        if tool_input.__class__ is not dict:
-            tool_input = {"raw": tool_input}
-        for value in tool_input.values():
-            if value.__class__ in REPAIRABLE_TYPES:
-                tool_input = self._sanitizer.clean(tool_input)
-                break
+        call_id, name, tool_input = self._normalize_call(call_id, name, tool_input)
         if self.table.has_call_id(call_id):
             key = self.table.find_repeated_call_key(call_id, name, tool_input, source)
             if key is not None and not self._remove_hidden_call(key, name, tool_input):
                 return self._note_repetition(key, name, tool_input, source)
+
         is_denied = False
         evaluator = self._config.evaluator
-        if is_hidden or evaluator is not None:
-            # A call that was refused never ran, so it must not stop the turn.
-            was_refused = self._has_denial(call_id, name, tool_input)
-            if evaluator is not None:
-                is_denied = not was_refused and evaluator.is_rule_violation(name, tool_input)
-                is_hidden |= evaluator.is_hidden_tool(name)
-            if is_hidden and not is_denied:
-                self.hide_call(call_id, name, tool_input, source)
-                return None
+        if evaluator is not None:
+            is_denied = self._is_new_violation(evaluator, call_id, name, tool_input)
+            is_hidden |= evaluator.is_hidden_tool(name)
+        if is_hidden and not is_denied:
+            self.hide_call(call_id, name, tool_input, source)
+            return None
+
         if self._machine.state is not MESSAGE and not self._machine.move_to(MESSAGE):
             return None
-        # Hooks receive the vendor's arguments, because a hook's answer may be sent to the vendor.
-        vendor_tool = name
-        vendor_input = tool_input
-        vendor_id = call_id  # not redacted, like the ids in the vendor's results
-        redact = self._context.redact
-        if redact is not None and not self._context.uses_call_line_as_permission_prompt:
-            vendor_id = redact(vendor_id)
-            name = redact(name)
-            tool_input = redact(tool_input)
-        if vendor_id:
-            written_id = self._conversation.reserve_call_id(vendor_id, self._diagnostics)
-        else:
-            written_id = self._writer.create_uuid()
-        self.denials.record_call_id_in_output(vendor_id, written_id, name, tool_input)
-        self._assistant_message.ends_with_call = True
-        cut_input = self._writer.write_tool_call(written_id, name, tool_input)
-        if cut_input is not None:
-            self._diagnostics.record("input_cut", name)
-            tool_input = cut_input
-        announced_input = (
-            vendor_input
-            if tool_input is vendor_input or not vendor_input
-            else compute_input_fingerprint(vendor_input)
-        )
-        announcement = ToolCallAnnouncement(call_id, vendor_tool, announced_input, source)
-        key = self.table.add(announcement, written_id, (written_id, name, tool_input))
-        self._open_call_bytes += self._writer.last_call_bytes
-        if len(self.open_calls) > MAX_OPEN_CALLS or self._open_call_bytes > MAX_OPEN_CALL_BYTES:
-            self._limit_open_calls(written_id)
-            key = next((key for key, call in self.open_calls.items() if call[0] == written_id), key)
-        if self.hook_events is not None:
-            self.hook_events.append(HookEvent("PreToolUse", written_id, name, vendor_input))
+        key, call = self._write_call(call_id, name, tool_input, source)
         if is_denied and not (
-            evaluator is not None and evaluator.is_denial_enforced_by_vendor(name)
+            evaluator is not None and evaluator.is_denial_enforced_by_vendor(call[1])
         ):
-            self._stop_for_forbidden_call(written_id, name, tool_input)
-        elif (
-            self._early_results
-            and (early_result := self._early_results.take_result(call_id)) is not None
-        ):
-            self.add_tool_result(key, *early_result)
+            self._stop_for_forbidden_call(*call)
+        elif self._early_results:
+            early_result = self._early_results.take_result(call_id)
+            if early_result is not None:
+                self.add_tool_result(key, *early_result)
         return key
 
     def record_permission_request(
@@ -400,20 +354,17 @@ class ToolCalls:
         if self._machine.state is not READY and not self._machine.move_to(READY):
             return  # the call gets its result at the end of the turn
         # A vendor may report an interrupted call as successful.
-        evaluator = self._config.evaluator
         if self._outcome_tracker.has_interrupted_call:
             is_error = True
         if content.__class__ is not str or call[1] == SHELL_TOOL or call[1].startswith(MCP_PREFIX):
             if is_failed_mcp_result(content):
                 is_error = True
             content = format_tool_result_content(content, call[1], is_failed=is_error)
+        evaluator = self._config.evaluator
         if (
-            not is_error
-            and evaluator is not None
-            and (
-                self.table.is_call_forbidden(key)
-                or self._has_run_forbidden(evaluator, call, name, tool_input)
-            )
+            evaluator is not None
+            and not is_error
+            and self._has_run_forbidden(evaluator, key, name, tool_input)
         ):
             if evaluator.is_denial_enforced_by_vendor(call[1]):
                 self.denials.tool_that_ran = call[1]
@@ -423,21 +374,7 @@ class ToolCalls:
         if name is not None:
             self.table.record_ended_call(call_id, name, tool_input)
         self.table.remove(key)
-        was_refused = call[0] in self._refusals
-        if self._refusals:
-            refusal, vendor_knows = self._refusals.pop(call[0], ("", False))
-            if refusal and is_error:
-                content = refusal
-            if vendor_knows and not is_error:
-                self.denials.tool_that_ran = call[1]
-                self._diagnostics.record("denied_call_ran", call[1])
-        content = self._write_result(call, content, is_error)
-        if self.hook_events is not None and not is_error:
-            self.hook_events.append(
-                HookEvent("PostToolUse", *call, build_hook_tool_response(call[1], call[2], content))
-            )
-        elif self.hook_events is not None and not was_refused:
-            self.hook_events.append(HookEvent("PostToolUseFailure", *call, content))
+        self._write_result_and_hook_event(call, content, is_error)
         if self._config.limits.max_turns is not None:
             self._check_max_turns(self._config.limits.max_turns)
         self._report_next_request()
@@ -598,6 +535,101 @@ class ToolCalls:
 
     # -- helpers -----------------------------------------------------------------------------------
 
+    def _normalize_call(
+        self, call_id: object, name: object, tool_input: Any
+    ) -> tuple[str, str, Mapping[str, Any]]:
+        """Return a vendor's call id, tool name and arguments in a form that can be written."""
+        if call_id.__class__ is not str or len(call_id) > MAX_NAME_CHARS:
+            call_id = normalize_call_id(call_id)
+        if name.__class__ is not str:
+            name = "unknown"
+        elif len(name) > MAX_NAME_CHARS:
+            name = name[:MAX_NAME_CHARS]
+        if name.startswith(MCP_PREFIX):
+            name = normalize_tool_name(name)
+        if tool_input.__class__ is not dict:
+            tool_input = {"raw": tool_input}
+        for value in tool_input.values():
+            if value.__class__ in REPAIRABLE_TYPES:
+                return call_id, name, self._sanitizer.clean(tool_input)
+        return call_id, name, tool_input
+
+    def _is_new_violation(
+        self,
+        evaluator: "PolicyEvaluator",
+        call_id: str,
+        name: str,
+        tool_input: Mapping[str, Any],
+    ) -> bool:
+        """Return whether a rule forbids a tool call that was not refused before. A call that was
+        refused never ran, so it must not stop the turn.
+        """
+        if self._has_denial(call_id, name, tool_input):
+            return False
+        return evaluator.is_rule_violation(name, tool_input)
+
+    def _write_call(
+        self, call_id: str, name: str, tool_input: Mapping[str, Any], source: str
+    ) -> tuple[str, OpenCall]:
+        """Write a new tool call and store it until its result arrives. Return its key and the call
+        as it was written.
+        """
+        # Hooks receive the vendor's arguments, because a hook's answer may be sent to the vendor.
+        vendor_input = tool_input
+        vendor_tool = name
+        vendor_id = call_id  # not redacted, like the ids in the vendor's results
+        redact = self._context.redact
+        if redact is not None and not self._context.uses_call_line_as_permission_prompt:
+            vendor_id = redact(vendor_id)
+            name = redact(name)
+            tool_input = redact(tool_input)
+        if vendor_id:
+            written_id = self._conversation.reserve_call_id(vendor_id, self._diagnostics)
+        else:
+            written_id = self._writer.create_uuid()
+        self.denials.record_call_id_in_output(vendor_id, written_id, name, tool_input)
+
+        self._assistant_message.ends_with_call = True
+        cut_input = self._writer.write_tool_call(written_id, name, tool_input)
+        if cut_input is not None:
+            self._diagnostics.record("input_cut", name)
+            tool_input = cut_input
+
+        announced_input: object = vendor_input
+        if tool_input is not vendor_input and vendor_input:
+            announced_input = compute_input_fingerprint(vendor_input)
+        announcement = ToolCallAnnouncement(call_id, vendor_tool, announced_input, source)
+        call = (written_id, name, tool_input)
+        key = self.table.add(announcement, written_id, call)
+        self._open_call_bytes += self._writer.last_call_bytes
+        if len(self.open_calls) > MAX_OPEN_CALLS or self._open_call_bytes > MAX_OPEN_CALL_BYTES:
+            self._limit_open_calls(written_id)
+            key = next((key for key, call in self.open_calls.items() if call[0] == written_id), key)
+        if self.hook_events is not None:
+            self.hook_events.append(HookEvent("PreToolUse", written_id, name, vendor_input))
+        return key, call
+
+    def _write_result_and_hook_event(self, call: OpenCall, content: object, is_error: bool) -> None:
+        """Write the result of a tool call that may have been refused, and store the event for the
+        frontend's hooks.
+        """
+        was_refused = call[0] in self._refusals
+        if was_refused:
+            reason, vendor_knows = self._refusals.pop(call[0])
+            if reason and is_error:
+                content = reason
+            if vendor_knows and not is_error:
+                self.denials.tool_that_ran = call[1]
+                self._diagnostics.record("denied_call_ran", call[1])
+        content = self._write_result(call, content, is_error)
+        if self.hook_events is None:
+            return
+        if not is_error:
+            response = build_hook_tool_response(call[1], call[2], content)
+            self.hook_events.append(HookEvent("PostToolUse", *call, response))
+        elif not was_refused:
+            self.hook_events.append(HookEvent("PostToolUseFailure", *call, content))
+
     def _write_result(self, call: OpenCall, content: object, is_error: bool) -> object:
         """Write a tool call's result. Return the content that was written."""
         if self._assistant_message.written_text.char_count:
@@ -679,11 +711,14 @@ class ToolCalls:
         return None
 
     def _has_run_forbidden(
-        self, evaluator: "PolicyEvaluator", call: OpenCall, name: str | None, tool_input: object
+        self, evaluator: "PolicyEvaluator", key: str, name: str | None, tool_input: object
     ) -> bool:
         """Return whether a result proves that a forbidden tool call has run. The rules are applied
-        to the open call and to the call that the result itself describes.
+        to the open call `key` and to the call that the result itself describes.
         """
+        if self.table.is_call_forbidden(key):
+            return True
+        call = self.open_calls[key]
         if evaluator.is_denial_enforced_by_vendor(call[1]) and evaluator.is_rule_violation(
             call[1], call[2]
         ):
