@@ -44,6 +44,7 @@ from shim.core.turn import (
     assistant_message,
     context,
     open_calls,
+    permission_denials,
     permission_requests,
     subagents,
     tool_calls,
@@ -95,12 +96,13 @@ def check_flat(
 
 LIMITS = [
     (context, "MAX_USED_IDS"),
+    (permission_denials, "MAX_USED_IDS"),
     (tool_calls, "MAX_USED_IDS"),
     (tool_calls, "MAX_EARLY_RESULTS"),
     (permission_requests, "MAX_PERMISSION_REQUESTS"),
     (tool_calls, "MAX_OPEN_CALLS"),
     (open_calls, "MAX_ENDED_CALLS"),
-    (tool_calls, "MAX_DENIALS"),
+    (permission_denials, "MAX_DENIALS"),
     (usage, "MAX_MODELS"),
     (assistant_message, "MAX_BLOCKS"),
     (subagents, "MAX_SUBAGENT_CALLS"),
@@ -562,7 +564,7 @@ def test_memory_of_early_results_and_denials_is_bounded():
     stage = Stage(limit=LINE_BYTES)
     for number in range(tool_calls.MAX_EARLY_RESULTS):
         stage.turn.add_tool_result(f"e{number}", f"{number}" * 200_000)
-    for number in range(tool_calls.MAX_DENIALS):
+    for number in range(permission_denials.MAX_DENIALS):
         stage.turn.add_denial(f"d{number}", "Write", {"content": f"{number}" * 200_000})
     assert reachable(stage.turn) < 1_500_000
     assert len(stage.finish_with_result()["permission_denials"]) > 10
