@@ -699,12 +699,15 @@ class ToolCalls:
             )
             self._finish()
 
-    def finish_if_over_budget(self, max_budget_usd: float) -> None:
+    def finish_if_over_budget(self) -> None:
         """Apply `--max-budget-usd` for vendors that report the cost of each reply. After the budget
         is exceeded, no further reply starts.
 
         If the turn is already over, the budget has no effect on it (contract F10).
         """
+        max_budget_usd = self._config.limits.max_budget_usd
+        if max_budget_usd is None:
+            return
         is_over_budget = (
             self._conversation.cost_usd + self._assistant_message.cost_usd > max_budget_usd
         )

@@ -636,28 +636,31 @@ class Turn:
         the child process.
         """
         machine = self.machine
-        outcome_tracker = self.outcome_tracker
-        read_answer = self.config.read_answer
         if machine.state is CLOSED:
             return
         if machine.state is DONE:
             machine.move_to(READY, True)
         else:
-            outcome_tracker.has_started = machine.state is not NEW
-        outcome_tracker.outcome = outcomes.decide_outcome(self._take_snapshot(), child_exit, stderr)
-        outcome_tracker.outcome = self._add_earlier_fields(outcome_tracker.outcome)
-        has_answer = outcome_tracker.outcome.kind == "ended"
-        if outcome_tracker.outcome.ended_by_shim or self.command.name:
-            has_answer = False
-        if read_answer is not None and has_answer:
-            outcome_tracker.outcome = self._read_structured_answer(
-                read_answer, outcome_tracker.outcome
-            )
-        if outcome_tracker.outcome.kind == "ended" and not self.command.name:
-            outcome_tracker.outcome = self._apply_budget(outcome_tracker.outcome)
-        outcome_tracker.child_exit = child_exit
+            self.outcome_tracker.has_started = machine.state is not NEW
+        self._decide_outcome(child_exit, stderr)
+        self.outcome_tracker.child_exit = child_exit
         self.permission_requests.refuse_pending_requests()
         machine.move_to(CLOSED)
+
+    def _decide_outcome(self, child_exit: ChildExit | None, stderr: str) -> None:
+        """Set the outcome of the turn. Each step sees the outcome of the previous step, because it
+        may write lines that depend on the outcome.
+        """
+        tracker = self.outcome_tracker
+        outcome = outcomes.decide_outcome(self._take_snapshot(), child_exit, stderr)
+        tracker.outcome = outcome = self._add_earlier_fields(outcome)
+        if outcome.kind != "ended" or self.command.name:
+            return
+        read_answer = self.config.read_answer
+        if read_answer is not None and not outcome.ended_by_shim:
+            tracker.outcome = outcome = self._read_structured_answer(read_answer, outcome)
+        if outcome.kind == "ended":
+            tracker.outcome = self._apply_budget(outcome)
 
     def find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str, *, any_cause: bool = False
@@ -720,8 +723,7 @@ class Turn:
 
     def _end_message_with_budget(self, *args: Any, **kwargs: Any) -> None:
         self.assistant_message.end(*args, **kwargs)
-        if self.config.limits.max_budget_usd is not None:
-            self.tool_calls.finish_if_over_budget(self.config.limits.max_budget_usd)
+        self.tool_calls.finish_if_over_budget()
 
     # -- actions of the state machine --------------------------------------------------------------
 
@@ -742,20 +744,28 @@ class Turn:
         """Write the turn's result. The real claude's own result is passed on unchanged unless it
         contradicts the turn's outcome.
         """
-        outcome_tracker = self.outcome_tracker
-        message = self.assistant_message
         outcome = self.outcome_tracker.outcome
         assert outcome is not None
-        vendor_line, vendor_outcome = outcome_tracker.vendor_result
+        vendor_line, vendor_outcome = self.outcome_tracker.vendor_result
         if vendor_line and outcome is vendor_outcome:
+            text = outcome.message
             if outcome.kind == "ended":
-                text = message.last_text
-            else:
-                text = outcome.message
+                text = self.assistant_message.last_text
             self.result = TurnResult({}, outcome.kind != "ended", outcome.cause, text)
             self.writer.write_vendor_result_line(vendor_line)
             self.is_terminated = False
             return
+        self.result = result = build_turn_result(self._build_finished_turn(outcome))
+        if result.api_error is not None:
+            self.writer.write_api_error(*result.api_error)
+        self.writer.write_result(result.line)
+
+    def _build_finished_turn(self, outcome: TurnOutcome) -> FinishedTurn:
+        """Return everything that the result depends on, and add the turn's usage to that of the
+        conversation.
+        """
+        outcome_tracker = self.outcome_tracker
+        message = self.assistant_message
         user_message = self.user_messages.message
         vendor_version = self.vendor_info.get("vendor_version")
         if not vendor_version:
@@ -763,32 +773,27 @@ class Turn:
         origin = None
         if user_message is not None:
             origin = user_message.origin
-        self.result = result = build_turn_result(
-            FinishedTurn(
-                config=self.config,
-                diagnostics=self.diagnostics,
-                outcome=outcome,
-                child_exit=outcome_tracker.child_exit,
-                has_started=outcome_tracker.has_started,
-                has_output=self.has_output,
-                result_count=self.tool_calls.result_count + outcome_tracker.hook_text_count,
-                has_interrupted_call=outcome_tracker.has_interrupted_call,
-                stop_reason=message.stop_reason,
-                last_text=message.last_text,
-                model=message.model,
-                vendor_version=vendor_version,
-                denials=list(self.tool_calls.denials.entries.values()),
-                usage_totals=self.conversation.add_turn_usage(
-                    outcome.fields, message.usage_by_model, message.cost_usd, message.model
-                ),
-                max_bytes=self.writer.max_bytes,
-                origin=origin,
-                local_command=self.command.name,
-            )
+        return FinishedTurn(
+            config=self.config,
+            diagnostics=self.diagnostics,
+            outcome=outcome,
+            child_exit=outcome_tracker.child_exit,
+            has_started=outcome_tracker.has_started,
+            has_output=self.has_output,
+            result_count=self.tool_calls.result_count + outcome_tracker.hook_text_count,
+            has_interrupted_call=outcome_tracker.has_interrupted_call,
+            stop_reason=message.stop_reason,
+            last_text=message.last_text,
+            model=message.model,
+            vendor_version=vendor_version,
+            denials=list(self.tool_calls.denials.entries.values()),
+            usage_totals=self.conversation.add_turn_usage(
+                outcome.fields, message.usage_by_model, message.cost_usd, message.model
+            ),
+            max_bytes=self.writer.max_bytes,
+            origin=origin,
+            local_command=self.command.name,
         )
-        if result.api_error is not None:
-            self.writer.write_api_error(*result.api_error)
-        self.writer.write_result(result.line)
 
     def _add_earlier_fields(self, outcome: TurnOutcome) -> TurnOutcome:
         """Add the usage, cost and times that the vendor reported before a hook continued the
