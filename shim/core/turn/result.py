@@ -93,16 +93,10 @@ def add_result_fields(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> d
 def build_turn_result(turn_end: FinishedTurn) -> TurnResult:
     """Build the result line, and the line about a failed API request if there was one."""
     outcome = turn_end.outcome
-    failure = turn_end.outcome.failure
-    text = turn_end.outcome.message
     is_error = outcome.kind != "ended"
     api_error = None
     if is_error and outcome.is_api_error:
-        # The line about the API failure has the same text as the result.
-        text = omit_middle(
-            _format_api_error(turn_end), turn_end.max_bytes // 4
-        ) + _format_failed_attempts(turn_end)
-        api_error = ApiErrorLine(text, failure.assistant_error, failure.status, failure.error_type)
+        api_error = _build_api_error_line(turn_end)
     duration_ms = parse_count_or_zero(outcome.fields.get("duration_ms"))
     if not duration_ms:
         duration_ms = turn_end.config.elapsed_ms()
@@ -113,36 +107,58 @@ def build_turn_result(turn_end: FinishedTurn) -> TurnResult:
         "duration_api_ms": parse_count_or_zero(outcome.fields.get("api_ms")),
         "num_turns": _count_turns(turn_end),
     }
-    if not is_error:
-        final_text = line["result"] = _choose_result_text(turn_end)
-    elif outcome.is_api_error:
-        final_text = line["result"] = text
+    if is_error:
+        final_text = _add_error(line, turn_end, api_error)
     else:
-        line["errors"] = _list_errors(turn_end)
-        final_text = line["errors"][0]
-    structured_output = outcome.fields.get("structured_output")
-    if structured_output is not None and not is_error:
-        final_text = line["result"] = dump_json(structured_output).decode()
-        line["structured_output"] = structured_output
-    if not is_error or outcome.is_api_error:
-        line["api_error_status"] = failure.status
-    if outcome.is_api_error and failure.error_type:
-        line["api_error_type"] = failure.error_type
+        final_text = _add_answer(line, turn_end)
     line["stop_reason"] = _choose_stop_reason(turn_end, is_error)
     line |= _format_usage(turn_end.usage_totals)
     line["permission_denials"] = turn_end.denials
     if turn_end.local_command and not is_error:
         line["local_command"] = turn_end.local_command
-        del line["api_error_status"]
-    elif outcome.fields.get("rejected"):  # a hook has rejected the message
-        del line["api_error_status"]
-    else:
+    elif not outcome.fields.get("rejected"):
         line["terminal_reason"] = _choose_terminal_reason(turn_end)
     if turn_end.origin is not None:
         line["origin"] = turn_end.origin
     line["fast_mode_state"] = "off"
     line["shim"] = _build_shim_member(turn_end)
     return TurnResult(line, is_error, outcome.cause, final_text, api_error)
+
+
+def _build_api_error_line(turn_end: FinishedTurn) -> ApiErrorLine:
+    """Build the line about a failed API request. It has the same text as the result."""
+    failure = turn_end.outcome.failure
+    text = omit_middle(_format_api_error(turn_end), turn_end.max_bytes // 4)
+    text += _format_failed_attempts(turn_end)
+    return ApiErrorLine(text, failure.assistant_error, failure.status, failure.error_type)
+
+
+def _add_error(line: dict[str, Any], turn_end: FinishedTurn, api_error: ApiErrorLine | None) -> str:
+    """Add the description of a failure to a result line, and return it."""
+    if api_error is None:
+        line["errors"] = _list_errors(turn_end)
+        return str(line["errors"][0])
+    line["result"] = api_error.text
+    line["api_error_status"] = api_error.status
+    if api_error.error_type:
+        line["api_error_type"] = api_error.error_type
+    return api_error.text
+
+
+def _add_answer(line: dict[str, Any], turn_end: FinishedTurn) -> str:
+    """Add the answer of a successful turn to a result line, and return the answer's text."""
+    outcome = turn_end.outcome
+    structured_output = outcome.fields.get("structured_output")
+    if structured_output is None:
+        line["result"] = _choose_result_text(turn_end)
+    else:
+        line["result"] = dump_json(structured_output).decode()
+        line["structured_output"] = structured_output
+    # The real claude omits this member if no request was sent.
+    was_rejected_by_hook = outcome.fields.get("rejected")
+    if not turn_end.local_command and not was_rejected_by_hook:
+        line["api_error_status"] = outcome.failure.status
+    return str(line["result"])
 
 
 def build_minimal_error_result(
