@@ -7,7 +7,7 @@ import ast
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,6 +64,7 @@ BANNED_WORDS = parse_names(
     unheard unheeded unhonoured unkept verdict ways
     """
 )
+DIALECT_VOCABULARY = EMPTY_WORDS | BANNED_WORDS
 # Words that end like a participle and are nouns or plain verbs.
 NO_PARTICIPLES = parse_names(
     """
@@ -102,6 +103,13 @@ def is_participle(word: str) -> bool:
     return word.endswith(("ed", "ing")) and len(word) > 4 and word not in NO_PARTICIPLES
 
 
+# The nodes that may bind a name, and the nodes that define one. Most nodes are neither.
+BINDING_TYPES = (
+    ast.Name, ast.Attribute, ast.arg, ast.alias, ast.ExceptHandler, ast.MatchAs, ast.MatchStar,
+)  # fmt: skip
+DEFINITION_TYPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
 def list_bound_names(node: ast.AST) -> list[str]:
     """Return the names that a node binds: a variable, a parameter, an attribute, or the name after
     `as`.
@@ -121,18 +129,18 @@ def list_bound_names(node: ast.AST) -> list[str]:
 
 def has_dialect_word(name: str) -> bool:
     """Return whether a word of the former dialect is a part of a name."""
-    return not (EMPTY_WORDS | BANNED_WORDS).isdisjoint(split_name(name))
+    return not DIALECT_VOCABULARY.isdisjoint(split_name(name))
 
 
-def list_dialect_names(tree: ast.AST) -> Iterator[str]:
+def list_dialect_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield the names with an empty or banned word as a part."""
-    for node in ast.walk(tree):
-        names = list_bound_names(node)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.append(node.name)
-        for name in names:
-            if has_dialect_word(name):
-                yield name
+    for node in nodes:
+        names = []
+        if isinstance(node, BINDING_TYPES):
+            names = list_bound_names(node)
+        elif isinstance(node, DEFINITION_TYPES):
+            names = [node.name]
+        yield from filter(has_dialect_word, names)
 
 
 def measure(folder: Path) -> Measures:
@@ -144,13 +152,13 @@ def measure(folder: Path) -> Measures:
         lines = text.splitlines()
         counts["lines"] += len(lines)
         counts["long"] += sum(len(line) > MAX_COLUMNS for line in lines)
-        tree = ast.parse(text)
-        counts["dialect"] += len(list(list_dialect_names(tree)))
-        for node in ast.walk(tree):
+        nodes = list(ast.walk(ast.parse(text)))
+        counts["dialect"] += len(list(list_dialect_names(nodes)))
+        for node in nodes:
             counts["statements"] += isinstance(node, ast.stmt)
-            counts["empty"] += sum(
-                name.strip("_") in EMPTY_WORDS for name in list_bound_names(node)
-            )
+            if isinstance(node, BINDING_TYPES):
+                names = list_bound_names(node)
+                counts["empty"] += sum(name.strip("_") in EMPTY_WORDS for name in names)
             if isinstance(node, ast.ClassDef):
                 types[node.name.strip("_")] += 1
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -49,7 +49,7 @@ def test_dialect_word_is_detected_as_a_part_of_a_name():
 
 def test_all_bound_names_are_measured():
     code = "class Told:\n    def known(self, given):\n        self.kept = said = given\n"
-    names = Counter(list_dialect_names(ast.parse(code)))
+    names = Counter(list_dialect_names(ast.walk(ast.parse(code))))
     assert names == Counter({"Told": 1, "known": 1, "given": 1, "kept": 1, "said": 1})
 
 
@@ -64,7 +64,13 @@ def test_names_in_import_except_and_match_are_measured():
         "    case int() as given: pass\n"
         "    case _: pass\n"
     )
-    assert sorted(list_dialect_names(ast.parse(code))) == ["given", "kept", "known", "said", "told"]
+    assert sorted(list_dialect_names(ast.walk(ast.parse(code)))) == [
+        "given",
+        "kept",
+        "known",
+        "said",
+        "told",
+    ]
 
 
 def test_name_is_split_at_capitals_and_underscores():
