@@ -10,7 +10,7 @@ from shim.conversation.invocation import select_driver
 from shim.conversation.plan import ConversationPlan, can_keep_child
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
-from shim.process.version_check import choose_adapter_of_installed_cli
+from shim.process.twin_vendors import choose_adapter_of_installed_cli
 from shim.state.config import ONE_WAY, TWO_WAY
 
 

@@ -64,7 +64,6 @@ from shim.io.prompt import load_system_prompt_files, read_prompt
 from shim.io.stderr import LogFunction, open_log, warn
 from shim.process.environment import MAX_DEPTH, get_working_directory, parse_shim_depth
 from shim.process.spawn import kill_child
-from shim.process.version_check import choose_adapter_of_installed_cli
 from shim.state import config
 from shim.state.claude_settings import AGENTS_FLAG, find_agent_folders, load_claude_settings
 from shim.state.own_profiles import check_vendor_names_in_settings, register_user_profiles
@@ -641,14 +640,17 @@ def prepare_conversation(
         model=vendor_list.select_vendor_model(adapter.name, vendors.choice.model),
         partial=partial,
     )
-    adapter = choose_adapter_of_installed_cli(
-        adapter,
-        settings.get_vendor_settings(adapter.name),
-        environment,
-        cwd,
-        without_passthrough=vendor_list.is_translated,
-        cache_only=launcher_class.uses_remembered_help,
-    )
+    if adapter.name in config.TWIN_VENDORS:
+        from shim.process.twin_vendors import choose_adapter_of_installed_cli
+
+        adapter = choose_adapter_of_installed_cli(
+            adapter,
+            settings.get_vendor_settings(adapter.name),
+            environment,
+            cwd,
+            without_passthrough=vendor_list.is_translated,
+            cache_only=launcher_class.uses_remembered_help,
+        )
     mcp_servers: Mapping[str, Any] = {}
     # A real claude reads its settings files itself.
     if vendor_list.is_translated or not adapter.passthrough:

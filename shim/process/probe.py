@@ -28,6 +28,10 @@ PROBE_TIMEOUT_S = 2.0
 INTERACTIVE_TIMEOUT_S = 10.0
 # The timeout for questions about the login or the models, which need a complete program start.
 START_TIMEOUT_S = 15.0
+# The timeout for the version before a turn. If the program does not answer in time, a turn that
+# needs the profile's guarantees is refused. `cline --version` (3.0.65) takes 1.6 s of CPU time. It
+# took 9.6 s with seven busy processes per core, and more than 10 s with ten.
+VERSION_TIMEOUT_S = 20.0
 KILL_TIMEOUT_S = 0.5  # for a killed program to exit
 # The time between two checks whether the program has exited. The end of its pipes is not enough,
 # because processes that it started may hold the pipes open forever.
@@ -46,6 +50,7 @@ CANNOT_RUN_CODES = (126, 127)
 MAX_CACHED_PROGRAMS = 200
 HELP_ARGS = ("--help",)
 MAX_FAILURE_CHARS = 200  # the length limit for an error message
+MAX_LINE_CHARS = 80  # the length limit for a line of the program's output in an error message
 
 
 class ProgramProbe:
@@ -122,6 +127,16 @@ class ProgramProbe:
         if not self.is_answer_missing and (version or refresh):
             store_vendor_version(version_probe, self._command, self._environment, version)
         return version
+
+    def describe_version_failure(self, version_probe: VersionProbe) -> str:
+        """Describe why the last question for the program's version had no answer."""
+        question = " ".join((os.path.basename(self.program), *version_probe.args))
+        if not self.has_answer:
+            return f"`{question}`: {self.failure or 'the program printed nothing'}"
+        line = self.failure
+        if len(line) > MAX_LINE_CHARS:
+            line = line[: MAX_LINE_CHARS - 1] + "…"
+        return f"`{question}` printed {line!r}"
 
     def find_cached_version(self, version_probe: VersionProbe) -> str | None:
         """Return the program's cached version, or None. The program is not started."""

@@ -10,7 +10,6 @@ import pytest
 from box import ASK, CONVERSE, format_ndjson
 
 from shim.adapters import VENDORS, get_adapter
-from shim.core.adapter.promises import check_vendor_version
 from tests.conversation.test_persistent_driver import (
     HELLO,
     INIT,
@@ -78,7 +77,8 @@ def converse(box, *args):
     ],
 )
 def test_version_of_a_tested_major_is_trusted(vendor, version, is_trusted, note):
-    check = check_vendor_version(get_adapter(vendor), version, "`x --version` printed 'y'")
+    version_probe = get_adapter(vendor).version_probe
+    check = version_probe.check_version(vendor, version, "`x --version` printed 'y'")
     assert (check.distrust == "") is is_trusted
     assert ("newer than tested" in check.note) is note
 

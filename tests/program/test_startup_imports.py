@@ -30,7 +30,7 @@ BEFORE_THE_CHILD = {
     "shim.io.signals", "shim.io.ids",
     "shim.commands", "shim.commands.claude", "shim.commands.claude.dropin",
     "shim.conversation", "shim.conversation.startup", "shim.conversation.drivers", "shim.conversation.drivers.launcher",
-    "shim.conversation.drivers.context",
+    "shim.conversation.drivers.context", "shim.conversation.drivers.vendor_program",
     "shim.conversation.fallback", "shim.conversation.fallback.vendor_list",
     "shim.conversation.invocation", "shim.conversation.plan", "shim.conversation.session_state",
     "shim.core", "shim.core.dialects", "shim.core.errors", "shim.core.reading.values",
@@ -38,17 +38,17 @@ BEFORE_THE_CHILD = {
     "shim.core.claude.argv.flags", "shim.core.claude.session_state", "shim.core.claude.argv.models", "shim.core.policy",
     "shim.core.policy.policy", "shim.core.policy.settings",
     "shim.core.reading", "shim.core.reading.diagnostics", "shim.core.reading.typed",
-    "shim.core.adapter", "shim.core.adapter.promises", "shim.core.adapter.request",
+    "shim.core.adapter", "shim.core.adapter.request",
     "shim.core.adapter.tools", "shim.core.adapter.adapter", "shim.core.adapter.versions",
     "shim.process", "shim.process.environment", "shim.process.find_program", "shim.process.spawn",
-    "shim.process.descendants", "shim.process.version_check",
+    "shim.process.descendants",
     "shim.profiles", "shim.profiles.bundled",
     "shim.state", "shim.state.claude_settings", "shim.state.config", "shim.state.files",
     "shim.state.stored_versions", "shim.state.own_profiles", "shim.adapters",
 }  # fmt: skip
 # The number of modules (without packages) that are loaded then for a vendor with a hand-written
 # adapter. Lower it when the number falls.
-MAX_MODULES_BEFORE_CHILD = 41
+MAX_MODULES_BEFORE_CHILD = 40
 OF_A_PROFILE = {
     "shim.profiles.check", "shim.profiles.check.config_node", "shim.profiles.compile", "shim.profiles.compile.tools",
     "shim.profiles.load", "shim.profiles.load.profile_file", "shim.profiles.load.launch", "shim.profiles.load.adapter",

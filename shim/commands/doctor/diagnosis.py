@@ -34,14 +34,13 @@ from shim.commands.doctor.vendor_rows import (
     describe_missing_permission_prompts,
 )
 from shim.core.adapter.adapter import Adapter
-from shim.core.adapter.promises import describe_unexpected_version_output
 from shim.core.adapter.versions import VersionCheck, format_newest_tested_version
 from shim.core.errors import ShimError, format_spelling_suggestion
 from shim.process import probe as probes
 from shim.process.environment import build_child_environment
 from shim.process.find_program import list_ignored_path_entries
 from shim.process.probe import ProgramProbe, create_program_probe, find_unsupported_argument
-from shim.process.version_check import choose_adapter_of_installed_cli
+from shim.process.twin_vendors import choose_adapter_of_installed_cli
 from shim.state import own_profiles
 from shim.state.config import ShimSettings, VendorSettings
 from shim.state.stored_versions import remove_executed_denied_call_records
@@ -364,7 +363,6 @@ def _check_version(
     adapter: Adapter, version: str | None, probe: ProgramProbe, level: str
 ) -> list[DiagnosisFinding]:
     version_probe = adapter.version_probe
-    command = " ".join((os.path.basename(probe.program), *version_probe.args))
     if version is None:
         if probe.cannot_run:
             return [
@@ -376,14 +374,17 @@ def _check_version(
             ]
         if probe.has_answer:
             fix = "the program is started with the flags of the newest tested version"
-            output = describe_unexpected_version_output(command, probe.failure)
+            output = probe.describe_version_failure(version_probe)
             text = f"the program's version is not recognized: {output}"
             return [DiagnosisFinding(WARNING, text, fix)]
         wait_hint = f"run `shim doctor {adapter.name} --wait 20` to wait longer"
         fix = f"{wait_hint}; until then the program gets the flags of the newest tested version"
         return [
             DiagnosisFinding(
-                WARNING, f"the program did not report a version: `{command}`: {probe.failure}", fix
+                WARNING,
+                "the program did not report a version: "
+                f"{probe.describe_version_failure(version_probe)}",
+                fix,
             )
         ]
     version_class = version_probe.classify_version(version)

@@ -6,11 +6,7 @@ from typing import Any
 
 from shim.commands.doctor.abilities import EMULATED, NO, YES, collect_adapter_abilities
 from shim.core.adapter.adapter import Adapter
-from shim.core.adapter.promises import (
-    check_vendor_version,
-    describe_executed_denied_call,
-    has_tested_versions,
-)
+from shim.core.adapter.untrusted_versions import describe_executed_denied_call
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
@@ -19,7 +15,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.stderr import warn
 from shim.process import probe as probes
 from shim.process.probe import ProgramProbe, create_program_probe, find_unsupported_argument
-from shim.process.version_check import choose_adapter_of_installed_cli, describe_version_failure
+from shim.process.twin_vendors import choose_adapter_of_installed_cli
 from shim.state import own_profiles
 from shim.state.config import ONE_WAY, ShimSettings, VendorSettings, load_shim_settings
 from shim.state.stored_versions import find_executed_denied_call
@@ -167,12 +163,10 @@ def check_probed_version(
     adapter: Adapter, vendor_settings: VendorSettings, probe: ProgramProbe, version: str | None
 ) -> VersionCheck:
     """Check whether the guarantees in a vendor's profile hold for the version that a probe found."""
-    if vendor_settings.trust_version or not has_tested_versions(adapter):
+    if vendor_settings.trust_version or not adapter.version_probe.tested_range:
         return VersionCheck(version)
-    problem = describe_version_failure(
-        (probe.program,), adapter.version_probe, probe.failure, has_answer=probe.has_answer
-    )
-    return check_vendor_version(adapter, version, problem)
+    problem = probe.describe_version_failure(adapter.version_probe)
+    return adapter.version_probe.check_version(adapter.name, version, problem)
 
 
 _ABILITY_COLUMNS = {"can": YES, "emulated": EMULATED, "cannot": NO}

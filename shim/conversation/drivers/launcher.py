@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping
-from functools import cache, cached_property
+from functools import cached_property
 
 from shim.conversation.drivers.context import (
     AnswerSchema,
@@ -13,6 +13,7 @@ from shim.conversation.drivers.context import (
     SpillStore,
     VendorSessionResumeState,
 )
+from shim.conversation.drivers.vendor_program import VendorProgram
 from shim.core.adapter.adapter import (
     Adapter,
     LaunchRequest,
@@ -20,14 +21,6 @@ from shim.core.adapter.adapter import (
     McpServers,
     TurnReportAndAttachmentFiles,
 )
-from shim.core.adapter.promises import (
-    build_untrusted_version_error,
-    describe_executed_denied_call,
-    describe_required_vendor_guarantee,
-    list_modes_for_untrusted_version,
-    mark_version_distrusted,
-)
-from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import map_model_names
 from shim.core.claude.session_state import VendorCapabilities
@@ -46,12 +39,8 @@ from shim.process.environment import (
 from shim.process.find_program import (
     check_project_autostart_programs,
     explain_possible_policy_bypass,
-    find_program,
-    resolve_command_prefix,
-    runs_bundled_program,
 )
 from shim.process.spawn import ChildSpawnResult, spawn_child
-from shim.process.version_check import check_installed_version
 from shim.state.config import DEFAULT_TIMEOUTS_S
 
 if TYPE_CHECKING:
@@ -60,109 +49,11 @@ if TYPE_CHECKING:
     from shim.core.claude.resume_point import ResumePoint
     from shim.core.claude.session_state import SessionState
     from shim.core.policy.policy import Policy
-    from shim.process.probe import ProgramProbe
     from shim.process.report_file import RunReportFile
     from shim.state.attachments import AttachmentStore
     from shim.state.store import StoredSession
 
 HOOK_ARGV = (sys.executable, "-I", "-m", "shim.conversation.tool_hook")
-
-
-class VendorProgram:
-    """A vendor's program. `environment` holds the environment variables for its children."""
-
-    def __init__(
-        self,
-        context: ConversationContext,
-        environment: Mapping[str, str],
-        *,
-        uses_remembered_help: bool,
-    ) -> None:
-        self._context = context
-        self._environment = environment
-        # a command before the program; it may run the program on another machine
-        self.command_prefix: list[str] = []
-        self._program_argv: list[str] = []
-        self._variant: str | None = None
-        self._uses_remembered_help = uses_remembered_help  # use cached help texts only
-        self.last_probe: ProgramProbe | None = None
-
-    def locate_program(self) -> None:
-        """Find the program, unless it was found before. Raise VendorError if the program is
-        missing, and FrontendError for an error in the settings.
-        """
-        context = self._context
-        if not self._program_argv:
-            self.command_prefix = resolve_command_prefix(
-                context.vendor_settings.launcher, context.environment, context.cwd
-            )
-            if runs_bundled_program(context.adapter, context.environment):
-                self._program_argv = [
-                    sys.executable,
-                    "-I",
-                    "-m",
-                    context.adapter.cli.bundled_module,
-                ]
-            else:
-                self._program_argv = [
-                    find_program(
-                        context.adapter, context.vendor_settings, context.environment, context.cwd
-                    )
-                ]
-
-    @property
-    def argv(self) -> list[str]:
-        """The command prefix and the program, without further arguments."""
-        return [*self.command_prefix, *self._program_argv]
-
-    def add_program_details_to_request(self, request: LaunchRequest) -> LaunchRequest:
-        """Return the launch request with the program's variant and a check for supported flags.
-        Raise FrontendError if the settings name an unknown variant.
-        """
-        adapter = self._context.adapter
-        cached_probe = cache(self.create_probe)
-        if self._variant is None:
-            self._variant = self._context.vendor_settings.variant
-            if adapter.cli.variants and self._variant not in ("auto", *adapter.cli.variants):
-                keys = ("vendors", adapter.name, "variant")
-                allowed = ("auto", *adapter.cli.variants)
-                raise self._context.settings.create_invalid_value_error(
-                    keys, allowed, self._variant
-                )
-            if adapter.cli.variants and self._variant == "auto":
-                self._variant = adapter.detect_variant(cached_probe().get_help_text())
-        return request._replace(
-            variant=self._variant, has_flag=lambda flag: cached_probe().accepts_flag(flag)
-        )
-
-    def check_version(self) -> VersionCheck:
-        """Check whether the guarantees of the vendor's profile hold for the installed version."""
-        context = self._context
-        command = [*self.command_prefix, self._program_argv[0]]
-        is_trusted = context.vendor_settings.trust_version
-        if runs_bundled_program(context.adapter, context.environment):
-            is_trusted = True
-        return check_installed_version(
-            context.adapter,
-            command,
-            context.environment,
-            self._environment,
-            is_trusted=is_trusted,
-            cache_only=self._uses_remembered_help,
-        )
-
-    def create_probe(self) -> "ProgramProbe":
-        """Create a probe that asks the program for its help text."""
-        from shim.process.probe import ProgramProbe
-
-        command = [*self.command_prefix, self._program_argv[0]]
-        self.last_probe = ProgramProbe(
-            command,
-            self._context.environment,
-            self._environment,
-            cache_only=self._uses_remembered_help,
-        )
-        return self.last_probe
 
 
 class LaunchPlan(NamedTuple):
@@ -704,6 +595,8 @@ class ChildLauncher:
         resume_state.version_check = self.program.check_version()
         distrust = resume_state.version_check.distrust
         if distrust:
+            from shim.core.adapter.untrusted_versions import list_modes_for_untrusted_version
+
             modes = list_modes_for_untrusted_version(
                 tuple(self.adapter.modes), can_ask_permission=state.answers_prompts
             )
@@ -739,6 +632,11 @@ class ChildLauncher:
         version_check = self.resume_state.version_check
         if not version_check.distrust:
             return
+        from shim.core.adapter.untrusted_versions import (
+            build_untrusted_version_error,
+            describe_required_vendor_guarantee,
+        )
+
         has_hooks = state.hooks is not None and state.hooks.can_deny_calls
         promise = describe_required_vendor_guarantee(
             self.adapter,
@@ -753,6 +651,10 @@ class ChildLauncher:
 
     def report_executed_denied_tool(self, tool: str) -> None:
         """Mark the installed version as untrusted, because it ran a denied call to `tool`."""
+        from shim.core.adapter.untrusted_versions import (
+            describe_executed_denied_call,
+            mark_version_distrusted,
+        )
         from shim.state.stored_versions import ExecutedDeniedCall, record_executed_denied_call
 
         resume_state = self.resume_state

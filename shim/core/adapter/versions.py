@@ -91,6 +91,30 @@ class VersionProbe(NamedTuple):
                 return "newer"
         return "tested"
 
+    def check_version(
+        self, vendor: str, version: str | None, version_problem: str = ""
+    ) -> VersionCheck:
+        """Return whether the guarantees in the vendor's profile hold for a version. If no version
+        was found in the program's output, `version_problem` describes the output.
+        """
+        if version is None:
+            return VersionCheck(
+                None, distrust=f"the version of {vendor} is not recognized: {version_problem}"
+            )
+        if not self.has_tested_major(version):
+            return VersionCheck(
+                version,
+                distrust=(
+                    f"version {version} of {vendor} has another major version than the "
+                    f"tested versions ({self.tested_range})"
+                ),
+            )
+        position = self.classify_version(version)
+        note = ""
+        if position in ("newer", "older"):
+            note = f"{position} than tested ({self.tested_range})"
+        return VersionCheck(version, note)
+
     def has_tested_major(self, version: str) -> bool:
         """Return whether a version has the same major version as a tested version. A range without
         an upper bound includes all later major versions.

@@ -1,5 +1,4 @@
-"""Checks whether the guarantees in a vendor's profile hold for the installed version of its
-program, and which turns depend on these guarantees.
+"""Decides what a vendor may do whose installed version is not trusted.
 
 A profile was tested with certain versions of a program. These versions asked before a tool ran, and
 obeyed permission modes and rules. An unrelated program with the same name, or a different major
@@ -13,49 +12,6 @@ from shim.core.errors import UntrustedVendorVersionError
 from shim.core.policy.policy import BYPASS_MODE, Policy
 
 DEFAULT_MODE = "default"
-MAX_LINE_CHARS = 80  # the limit for a program's output in an error text
-
-
-def has_tested_versions(adapter: Adapter) -> bool:
-    """Return whether a vendor's guarantees depend on the version of its program. This is not the
-    case if the profile names no tested versions, or if a recording is replayed.
-    """
-    if not adapter.version_probe.tested_range:
-        return False
-    return not adapter.cli.replayed_vendor
-
-
-def check_vendor_version(
-    adapter: Adapter, version: str | None, version_problem: str
-) -> VersionCheck:
-    """Return whether a profile's guarantees hold for a version of the program. If no version was
-    found in the program's output, `version_problem` describes the output.
-    """
-    probe = adapter.version_probe
-    if version is None:
-        return VersionCheck(
-            None, distrust=f"the version of {adapter.name} is not recognized: {version_problem}"
-        )
-    if not probe.has_tested_major(version):
-        return VersionCheck(
-            version,
-            distrust=(
-                f"version {version} of {adapter.name} has another major version than the "
-                f"tested versions ({probe.tested_range})"
-            ),
-        )
-    position = probe.classify_version(version)
-    note = ""
-    if position in ("newer", "older"):
-        note = f"{position} than tested ({probe.tested_range})"
-    return VersionCheck(version, note)
-
-
-def describe_unexpected_version_output(command: str, line: str) -> str:
-    """Return a sentence about the output of a program that did not print its version."""
-    if len(line) > MAX_LINE_CHARS:
-        line = line[: MAX_LINE_CHARS - 1] + "…"
-    return f"`{command}` printed {line!r}"
 
 
 def describe_executed_denied_call(adapter: Adapter, version: str | None, tool: str) -> str:
