@@ -89,7 +89,7 @@ import structlog
 from shim import adapters
 from shim.bridge import launch
 from shim.io import early_signals, stderr
-from shim.process import watchdog, spawn, descendants
+from shim.process import watchdog, spawn
 from shim.state import files, profile_files
 
 os.environ["LEFT"] = "over"
@@ -110,7 +110,7 @@ os.umask(0o077)
 resource.setrlimit(resource.RLIMIT_NOFILE, (500, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 gc.disable()
 gc.freeze()
-descendants.become_subreaper()
+spawn.become_subreaper()
 sys.path.append("/nowhere")
 sys.modules["shim_own_vendors_left"] = types.ModuleType("left")
 sys.excepthook = sys.unraisablehook = print

@@ -3,42 +3,23 @@ shell often runs in a session of its own.
 
 Descendants are recorded before the child is signalled, and stopped after the child has exited. A
 process whose parent has exited can be found only if this process is a subreaper
-(`become_subreaper`). Only Linux supports subreapers. On other systems, only the process group is
-stopped.
+(`spawn.become_subreaper`). Only Linux supports subreapers. On other systems, only the process group
+is stopped.
 """
 
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Collection, Mapping
 
+from shim.process import spawn
+
 MAX_DESCENDANTS = 1000  # the limit for one search, in case of a fork bomb
-PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
-
-_is_subreaper = False
-
-
-def become_subreaper() -> None:
-    """Make this process the parent of all orphaned descendants, so that they can be found. Call
-    this before any child is started.
-    """
-    global _is_subreaper
-    if _is_subreaper or not sys.platform.startswith("linux"):
-        return
-    _is_subreaper = True
-    with contextlib.suppress(ImportError, OSError, AttributeError, TypeError, ValueError):
-        # `_ctypes` is imported five times as fast as `ctypes`. The start of a child waits for this
-        # import.
-        import _ctypes
-
-        prctl = _ctypes.dlsym(_ctypes.dlopen(None, os.RTLD_NOW), "prctl")  # type: ignore[arg-type]
-        _ctypes.call_cdeclfunction(prctl, (PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 
 
 def kill_orphans(excluded_pids: Collection[int] = ()) -> None:
     """Kill all descendants, except the children in `excluded_pids` and their descendants."""
-    if not _is_subreaper:
+    if not spawn.is_subreaper:
         return
     kill_running_processes(find_descendant_start_times(os.getpid(), excluded_pids))
     reap_orphans(excluded_pids)
@@ -46,7 +27,7 @@ def kill_orphans(excluded_pids: Collection[int] = ()) -> None:
 
 def reap_orphans(excluded_pids: Collection[int]) -> None:
     """Reap orphans that have exited. The children in `excluded_pids` are reaped by other code."""
-    if not _is_subreaper:
+    if not spawn.is_subreaper:
         return
     for pid in _list_child_pids(os.getpid()):
         if pid not in excluded_pids:

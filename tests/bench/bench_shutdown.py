@@ -43,7 +43,7 @@ from box import (
     format_ndjson,
 )
 
-from shim.process import descendants
+from shim.process import descendants, spawn
 
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
 INIT = {"type": "system", "subtype": "init", "session_id": SESSION, "tools": [], "model": "m1"}
@@ -337,7 +337,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     table = Table()
-    descendants.become_subreaper()
+    spawn.become_subreaper()
     # they are ignored with nohup and in the background
     for number in (signal.SIGHUP, signal.SIGINT):
         if signal.getsignal(number) is signal.SIG_IGN:

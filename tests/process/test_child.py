@@ -318,12 +318,12 @@ async def test_watchdog_exits_with_its_child(start):
 STOPS_ONE_OF_TWO = """
 import sys
 import anyio
-from shim.process import descendants
+from shim.process import spawn
 from shim.process.child import Child
 from shim.process.spawn import ChildSpawnResult, spawn_child
 
 async def stop_one():
-    descendants.become_subreaper()
+    spawn.become_subreaper()
     first, second = (
         Child(ChildSpawnResult(spawn_child([program], {}, "/", opens_stdin=False), b"")) for program in sys.argv[1:]
     )

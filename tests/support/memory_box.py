@@ -45,7 +45,7 @@ from shim.commands.claude import dropin
 from shim.conversation import startup
 from shim.conversation.drivers import launcher, per_turn_driver, persistent_driver
 from shim.io import early_signals
-from shim.process import child, descendants
+from shim.process import child, spawn
 from shim.process.probe import ProgramProbe
 from shim.process.spawn_error import create_spawn_error
 
@@ -471,8 +471,8 @@ class MemoryBox(Box):
         patch.setattr(anyio, "open_signal_receiver", signals.open_receiver)
         patch.setattr(early_signals, "install_signal_handler", lambda handler: None)
         patch.setattr(gc, "freeze", lambda: None)  # so that objects of a test can be collected
-        patch.setattr(descendants, "_is_subreaper", False)
-        patch.setattr(descendants, "become_subreaper", lambda: None)
+        patch.setattr(spawn, "is_subreaper", False)
+        patch.setattr(launcher, "become_subreaper", lambda: None)
         patch.setattr(launcher, "spawn_child", self._spawn_program)
         patch.setattr(ProgramProbe, "_run_program", functools.partialmethod(_answer_probe, self))
         for module in (child, per_turn_driver, persistent_driver):

@@ -108,7 +108,7 @@ def run_in_memory(
 
     with monkeypatch.context() as patch:
         patch.setattr(launcher, "spawn_child", spawn_child)
-        patch.setattr(launcher.descendants, "become_subreaper", lambda: None)
+        patch.setattr(launcher, "become_subreaper", lambda: None)
         for driver in (per_turn_driver, persistent_driver):
             patch.setattr(driver, "Child", MemoryChild)
         ends = MemoryEnds()

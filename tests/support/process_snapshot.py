@@ -38,10 +38,10 @@ class ProcessSnapshot:
         """Save the state. `control_fd` is the descriptor that is never closed; none has a number of
         `max_files` or more.
         """
-        from shim.process import descendants
+        from shim.process import spawn
 
         self._control_fd, self._max_files = control_fd, max_files
-        self._descendants_module = descendants
+        self._spawn_module = spawn
         self._prctl = ctypes.CDLL(None).prctl
         gc.freeze()
         # commands must not hide garbage from the collector
@@ -94,8 +94,8 @@ class ProcessSnapshot:
             setattr(sys, name, value)
         sys.path[:] = self._path
         self._ignore_signals()
-        if self._descendants_module._is_subreaper:
-            self._prctl(self._descendants_module.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        if self._spawn_module.is_subreaper:
+            self._prctl(self._spawn_module.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         self._restore_modules()
         self._close_files()
         os.umask(self._umask)

@@ -30,7 +30,6 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.io.ids import create_uuid
 from shim.io.stderr import SILENT_LOG, warn
-from shim.process import descendants
 from shim.process.environment import (
     build_child_environment,
     build_launch_environment,
@@ -40,7 +39,7 @@ from shim.process.find_program import (
     check_project_autostart_programs,
     explain_possible_policy_bypass,
 )
-from shim.process.spawn import ChildSpawnResult, spawn_child
+from shim.process.spawn import ChildSpawnResult, become_subreaper, spawn_child
 from shim.state.config import DEFAULT_TIMEOUTS_S
 
 if TYPE_CHECKING:
@@ -350,7 +349,7 @@ class ChildLauncher:
             needs_stdin = launch.needs_stdin_pipe
         if not needs_stdin:
             needs_stdin = bool(launch.stdin)
-        descendants.become_subreaper()  # orphans of the child must be adopted by this process
+        become_subreaper()  # orphans of the child must be adopted by this process
         process = spawn_child(
             command,
             environment,
