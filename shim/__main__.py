@@ -21,7 +21,7 @@ def main() -> None:
         sys.exit(_run_claude(argv[1:], installed_options))
     if argv[:1] == ["yume-cli"]:
         sys.exit(_run_yume_cli(argv[1:], installed_options))
-    from shim.io.early_signals import reset_inherited_signals
+    from shim.io.signals import reset_inherited_signals
 
     reset_inherited_signals()
     # Another machine, or a command of this one, waits for the start of these two. They need none of
@@ -72,15 +72,15 @@ def _run_claude(argv: list[str], installed_options: dict[str, str]) -> int:
         # The arguments may name a subcommand. Frontends call subcommands often, so modules that
         # only a turn needs are not imported.
         from shim.commands.claude.subcommands import dispatch_subcommand
-        from shim.io.early_signals import reset_inherited_signals
+        from shim.io.signals import reset_inherited_signals
 
         reset_inherited_signals()
         status = dispatch_subcommand(argv, installed_options)
         if status is not None:
             return status
-    from shim.io import early_signals
+    from shim.io.signals import start_collecting_signals
 
-    early_signals.start_collecting_signals()
+    start_collecting_signals()
     import gc
 
     # Garbage collection during imports takes a tenth of a turn's start. The session enables it
@@ -92,9 +92,9 @@ def _run_claude(argv: list[str], installed_options: dict[str, str]) -> int:
 
 
 def _run_yume_cli(argv: list[str], installed_options: dict[str, str]) -> int:
-    from shim.io import early_signals
+    from shim.io.signals import start_collecting_signals
 
-    early_signals.start_collecting_signals()
+    start_collecting_signals()
     import gc
 
     gc.disable()

@@ -88,7 +88,7 @@ import gc, os, resource, signal, sys, tempfile, types, warnings
 import structlog
 from shim import adapters
 from shim.bridge import launch
-from shim.io import early_signals, stderr
+from shim.io import signals, stderr
 from shim.process import watchdog, spawn
 from shim.state import files, profile_files
 
@@ -98,8 +98,8 @@ sys.argv.append("more")
 opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
 cycle = [open("/dev/null")]  # only the collector closes this file
 cycle.append(cycle)
-early_signals.start_collecting_signals()
-early_signals.received_signals.append(15)
+signals.start_collecting_signals()
+signals.received_signals.append(15)
 for number in (signal.SIGCHLD, signal.SIGALRM, signal.SIGUSR1, signal.SIGWINCH):
     signal.signal(number, lambda *_: None)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR2])

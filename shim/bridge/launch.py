@@ -431,7 +431,7 @@ def _spawn_host(
     Signals are blocked until the host handles them, because another process may read the pid and
     stop the host immediately.
     """
-    from shim.io.early_signals import SIGNAL_NAMES
+    from shim.io.signals import SIGNAL_NAMES
 
     # Imported late, because commands that start no host do not need it.
     from shim.process.spawn import DEFAULT_SIGNALS, disable_descriptor_inheritance

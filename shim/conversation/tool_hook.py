@@ -30,7 +30,7 @@ from shim.core.policy.policy import (
     normalize_tool_name,
 )
 from shim.core.policy.serialize import parse_policy
-from shim.io.early_signals import reset_inherited_signals
+from shim.io.signals import reset_inherited_signals
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024  # a patch may contain complete files
 MAX_MODE_CHARS = 40

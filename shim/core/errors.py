@@ -121,6 +121,14 @@ class CommandUsageError(FrontendError):
     """A command has wrong arguments. `shim` exits with status 2."""
 
 
+class StartInterruptedError(ShimError):
+    """A signal arrived before a child was started."""
+
+    def __init__(self, signal_number: int, signal_name: str) -> None:
+        super().__init__(f"stopped by {signal_name} before the turn started")
+        self.signal_number = signal_number
+
+
 class UnsupportedPermissionModeError(FrontendError):
     """The vendor does not support the permission mode. If several vendors are configured, the next
     vendor may support it.

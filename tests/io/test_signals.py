@@ -5,14 +5,17 @@ import signal
 
 import pytest
 
-from shim.io import early_signals
-from shim.io.signals import SignalRecorder, StartInterruptedError
+from shim.core.errors import StartInterruptedError
+from shim.io import signals as signal_handling
+from shim.io.signals import SignalRecorder
 
 
 @pytest.fixture
 def signals():
     """Record signals. After the test, the previous handlers are restored."""
-    before = {name: signal.getsignal(getattr(signal, name)) for name in early_signals.SIGNAL_NAMES}
+    before = {
+        name: signal.getsignal(getattr(signal, name)) for name in signal_handling.SIGNAL_NAMES
+    }
     made = SignalRecorder()
     try:
         made.start_recording_signals()
@@ -48,6 +51,6 @@ def test_signal_after_the_child_starts_stays_pending(signals):
 
 
 def test_signal_received_before_listening_ends_startup(signals, monkeypatch):
-    monkeypatch.setattr(early_signals, "received_signals", [signal.SIGTERM])
+    monkeypatch.setattr(signal_handling, "received_signals", [signal.SIGTERM])
     with pytest.raises(StartInterruptedError, match="SIGTERM"):
         signals.start_recording_signals()

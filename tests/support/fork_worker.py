@@ -391,7 +391,7 @@ def _fork_here(request: ForkRequest, files: Sequence[int]) -> int:
     """Fork this process, which is a fork itself, so that the host has the same parent as if it were
     started.
     """
-    from shim.io import early_signals
+    from shim.io import signals
 
     every = signal.valid_signals()
     before = signal.pthread_sigmask(signal.SIG_SETMASK, every)
@@ -402,7 +402,7 @@ def _fork_here(request: ForkRequest, files: Sequence[int]) -> int:
     status = 1
     try:
         atexit._clear()
-        early_signals.received_signals.clear()
+        signals.received_signals.clear()
         signal.set_wakeup_fd(-1)
         for number in every:
             if callable(signal.getsignal(number)):

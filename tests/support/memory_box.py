@@ -44,7 +44,7 @@ from shim import adapters
 from shim.commands.claude import dropin
 from shim.conversation import startup
 from shim.conversation.drivers import launcher, per_turn_driver, persistent_driver
-from shim.io import early_signals
+from shim.io import signals as signal_handling
 from shim.process import child, spawn
 from shim.process.probe import ProgramProbe
 from shim.process.spawn_error import create_spawn_error
@@ -469,7 +469,7 @@ class MemoryBox(Box):
         )
         patch.setattr(anyio, "run", run)
         patch.setattr(anyio, "open_signal_receiver", signals.open_receiver)
-        patch.setattr(early_signals, "install_signal_handler", lambda handler: None)
+        patch.setattr(signal_handling, "install_signal_handler", lambda handler: None)
         patch.setattr(gc, "freeze", lambda: None)  # so that objects of a test can be collected
         patch.setattr(spawn, "is_subreaper", False)
         patch.setattr(launcher, "become_subreaper", lambda: None)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from signal import Signals
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -31,13 +32,13 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.claude.writer import TERMINATORS
 from shim.core.dialects import DIALECTS
-from shim.core.errors import FrontendError, SystemResourceError
+from shim.core.errors import FrontendError, StartInterruptedError, SystemResourceError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.serialize import parse_settings
 from shim.core.policy.settings import ClaudeSettings, rank_permission_mode
 from shim.core.reading.values import as_dict, get_text
 from shim.io.ids import create_uuid
-from shim.io.signals import SignalRecorder, StartInterruptedError
+from shim.io.signals import SignalRecorder
 from shim.io.stderr import warn
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput, Stdout
 from shim.process.environment import get_working_directory
@@ -136,7 +137,8 @@ class BackgroundSessionAttacher:
         deadline = anyio.current_time() + HOST_EXIT_TIMEOUT_S
         while registry.is_session_running(session.session_id, os.environ):
             if signals.pending_signals:
-                raise StartInterruptedError(signals.pending_signals[0])
+                received = Signals(signals.pending_signals[0])
+                raise StartInterruptedError(received, received.name)
             if anyio.current_time() > deadline:
                 raise SystemResourceError(
                     f"the host process of session {session.session_id} does not respond "

@@ -23,10 +23,9 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.paths import is_json
 from shim.core.claude.grammar import is_init_line
 from shim.core.claude.messages import parse_json_line
-from shim.core.errors import ShimError
+from shim.core.errors import ShimError, StartInterruptedError
 from shim.core.reading.values import as_dict
-from shim.io import early_signals
-from shim.io.signals import SignalRecorder, StartInterruptedError
+from shim.io.signals import SignalRecorder, start_collecting_signals
 from shim.io.stderr import warn
 from shim.state import store
 
@@ -49,7 +48,7 @@ def main(args: list[str]) -> int:
     listener = socket.socket(fileno=int(args[2]))
     for descriptor in (lock_descriptor, listener.fileno()):
         os.set_inheritable(descriptor, False)
-    early_signals.start_collecting_signals()
+    start_collecting_signals()
     _wait_for_starter()
     metadata = SessionHostMetadata(folder)
     signals = SignalRecorder()

@@ -33,8 +33,8 @@ from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.serialize import serialize_settings
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.values import get_text, shorten_session_id
-from shim.io import early_signals
 from shim.io.ids import create_uuid
+from shim.io.signals import start_collecting_signals
 from shim.io.stderr import warn
 from shim.process import spawn
 from shim.process.package import describe_shim_package_change
@@ -209,7 +209,7 @@ class SessionHostRuntime:
                 yield
             finally:
                 # The loop no longer handles signals, and a signal must not cut off the last frames.
-                early_signals.start_collecting_signals()
+                start_collecting_signals()
                 with anyio.CancelScope(shield=True):
                     reason = runner.failure_reason
                     if not reason:

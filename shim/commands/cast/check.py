@@ -29,7 +29,7 @@ from shim.core.cast.format import RecordingError, RecordingHeader
 from shim.core.cast.protocol_lines import parse_protocol_line
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER
-from shim.io.early_signals import SIGNAL_NAMES
+from shim.io.signals import SIGNAL_NAMES
 from shim.recording.recorded_run import get_recorded_program_name, parse_recorded_invocation
 from shim.recording.replay_request import open_recording_file
 from shim.state import own_profiles

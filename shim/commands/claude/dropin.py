@@ -12,8 +12,7 @@ from shim.core.dialects import resolve_dialect
 from shim.core.errors import FrontendError, RecordingRequiredError, ShimError
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.reading.values import is_short_session_id
-from shim.io import early_signals
-from shim.io.signals import SignalRecorder
+from shim.io.signals import SignalRecorder, restore_default_signal_handlers
 from shim.io.stderr import warn
 from shim.state import config
 
@@ -48,7 +47,7 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
             dialect=resolve_dialect(dialect),
         )
     if invocation.version or invocation.help or invocation.subcommand:
-        early_signals.restore_default_signal_handlers()
+        restore_default_signal_handlers()
         from shim.commands.claude.subcommands import run_subcommand
 
         return run_subcommand(invocation, installed_options)
@@ -58,14 +57,14 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
         return status
     invocation = expand_short_session_id(invocation)
     if invocation.background and not invocation.shim_explain:
-        early_signals.restore_default_signal_handlers()
+        restore_default_signal_handlers()
         from shim.commands.claude.background import start_background_session
 
         return start_background_session(invocation, installed_options)
     if installed_dialect and not (chosen_dialect or invocation.shim_dialect):
         invocation = invocation._replace(shim_dialect=installed_dialect)
     if invocation.shim_explain:
-        early_signals.restore_default_signal_handlers()
+        restore_default_signal_handlers()
         from shim.commands.claude.command_output import CommandOutput, print_command_output
         from shim.commands.turn.explain import explain_invocation_with_exit_status as explain
 
@@ -106,7 +105,7 @@ def _resume_on_machine(
         session = find_resumed_session(invocation, os.environ)
         if session is None:
             return None
-        early_signals.restore_default_signal_handlers()
+        restore_default_signal_handlers()
         return run_conversation_on_machine(invocation, session, os.environ)
     except ShimError as error:
         return run_conversation(invocation, _build_raiser(error), installed_options, argv)

@@ -21,6 +21,7 @@ from shim.core.errors import (
     CliArgumentError,
     FrontendError,
     ShimError,
+    StartInterruptedError,
     UnknownSessionError,
     UntrustedVendorVersionError,
     VendorError,
@@ -31,9 +32,8 @@ from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.reading.values import validate_uuid
 from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.result import build_minimal_error_result
-from shim.io import early_signals
 from shim.io.ids import create_session_ids
-from shim.io.signals import StartInterruptedError
+from shim.io.signals import received_signals
 from shim.io.stderr import warn, write_all
 from shim.process.environment import get_working_directory
 from shim.state import config
@@ -65,13 +65,13 @@ def report_argument_error(
             invocation,
             error,
             error.cause,
-            lambda: bool(early_signals.received_signals),
+            lambda: bool(received_signals),
             "",
             recorder,
         )
     finally:
         if recorder is not None:
-            recorder.close(lambda: bool(early_signals.received_signals))
+            recorder.close(lambda: bool(received_signals))
 
 
 def report_conversation_start_failure(

@@ -21,7 +21,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.reading.values import canonicalize_uuid, none_if_empty
 from shim.core.yume.cli import FLAGS, MODE_FLAG, YumeInvocation, parse_yume_argv
-from shim.io import early_signals
+from shim.io.signals import restore_default_signal_handlers
 from shim.io.stderr import warn
 from shim.state.config import load_shim_settings
 
@@ -45,7 +45,7 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
     reopen_closed_stdio()
     call = parse_yume_argv(argv)
     if call.command in ("version", "help", "auth"):
-        early_signals.restore_default_signal_handlers()
+        restore_default_signal_handlers()
     if call.command in ("version", "help"):
         from shim.commands.claude.command_output import CommandOutput, print_command_output
 

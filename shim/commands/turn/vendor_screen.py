@@ -21,7 +21,7 @@ from shim.core.claude.argv.flags import FLAG_BY_FIELD
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
-from shim.io import early_signals
+from shim.io.signals import restore_default_signal_handlers
 from shim.io.stderr import warn
 from shim.process.environment import (
     MAX_DEPTH,
@@ -74,7 +74,7 @@ def start_interactive_vendor(
 
     Raise ShimError if the program cannot be started.
     """
-    early_signals.restore_default_signal_handlers()
+    restore_default_signal_handlers()
     settings = config.load_shim_settings(invocation, os.environ, installed_options)
     if settings.tui == "vendor":
         _replace_process(*_build_command(invocation, installed_options, argv, settings))

@@ -15,10 +15,10 @@ from shim.bridge.attach.turn_filter import FrontendOutputOptions
 from shim.bridge.client import HostUnavailableError
 from shim.bridge.registry import SessionRecord
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.errors import FrontendError
+from shim.core.errors import FrontendError, StartInterruptedError
 from shim.core.policy.serialize import serialize_settings
 from shim.core.policy.settings import ClaudeSettings
-from shim.io.signals import SignalRecorder, StartInterruptedError
+from shim.io.signals import SignalRecorder
 from shim.state.config import ShimSettings
 
 RECORD = SessionRecord("0123abcd-0000-4000-8000-000000000001", "/gone", True, {"pid": 1})

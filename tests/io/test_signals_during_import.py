@@ -12,13 +12,13 @@ from yume_stream import check_flat
 # imported later.
 EARLY = """
 import os, sys
-from shim.io import early_signals
+from shim.io import signals
 from shim.__main__ import main
-start_collecting_signals = early_signals.start_collecting_signals
+start_collecting_signals = signals.start_collecting_signals
 def start_and_send():
     start_collecting_signals()
     os.kill(os.getpid(), NUMBER)
-early_signals.start_collecting_signals = start_and_send
+signals.start_collecting_signals = start_and_send
 main()
 """
 
