@@ -5,9 +5,8 @@ vendor.
 from shim.adapters import get_adapter
 from shim.conversation.drivers.launcher import ChildLauncher, build_vendor_capabilities
 from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
-from shim.conversation.fallback.vendor_list import FallbackVendorList
-from shim.conversation.invocation import select_driver
-from shim.conversation.plan import ConversationPlan, can_keep_child
+from shim.conversation.plan import ConversationPlan, can_keep_child, select_driver
+from shim.conversation.vendor_list import FallbackVendorList
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.process.twin_vendors import choose_adapter_of_installed_cli

@@ -1,14 +1,17 @@
-"""Plans a conversation. The plan is computed once, from plain data. It can be run, or printed by
-`shim explain`.
+"""Plans a conversation: its driver, where its prompts come from, and who answers permission prompts.
+
+The plan is computed once, from plain data. It can be run, or printed by `shim explain`.
 """
 
+from collections.abc import Mapping
 from enum import Enum, auto
 
 from shim.adapters import FLAT_ADAPTERS
-from shim.conversation.invocation import can_prompt_frontend
 from shim.core.adapter.adapter import Adapter
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS
+from shim.core.errors import FrontendError
+from shim.core.policy.policy import BYPASS_MODE, resolve_permission_mode
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.state.config import ONE_WAY, TWO_WAY, ShimSettings
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from shim.io.stdin import Stdin
 
 PASSTHROUGH_DRIVER = "pass-through"  # the name of this driver in `shim explain`
+MIRROR_FLAG = "--session-mirror"
 
 
 class RunMode(Enum):
@@ -197,3 +201,128 @@ def _answers_commands(request: ConversationPlanInput) -> bool:
         return False
     names = (adapter.name for adapter in request.adapters)
     return FLAT_ADAPTERS.keys().isdisjoint(names)
+
+
+# -- the driver ------------------------------------------------------------------------------------
+
+
+class DriverChoice(NamedTuple):
+    """A vendor's adapter with the selected driver, and the reason for the selection."""
+
+    adapter: Adapter
+    reason: str  # why this driver was selected; "" if the vendor has only one
+
+
+def select_driver(
+    adapter: Adapter,
+    invocation: Invocation,
+    settings: ShimSettings,
+    environment: Mapping[str, str],
+    cwd: str,
+) -> DriverChoice:
+    """Select the driver for a vendor, and return its adapter.
+
+    The two-way driver, which can ask for permission, is used if the vendor has one and the frontend
+    sends stream-json messages or can answer prompts. No program is started to find out: an
+    installed version is assumed to support two-way mode unless its cached help text says otherwise.
+
+    Raise FrontendError if the frontend wants permission prompts, but the installed version lacks
+    two-way mode and would run tools without asking.
+    """
+    vendor_settings = settings.get_vendor_settings(adapter.name)
+    can_ask = invocation.input_format == "stream-json" or can_prompt_frontend(invocation)
+    # One-shot mode also uses the two-way driver if only this driver streams partial text, and if
+    # the vendor runs the same tool calls with it.
+    needs_partials = invocation.partial and not (adapter.abilities.can_stream or adapter.unattended)
+    # Only a persistent child can compact its context on request.
+    needs_compaction = _is_compaction_prompt(invocation.prompt)
+    if not adapter.cli.has_two_way:
+        if needs_compaction and adapter.child_input_ref:
+            return DriverChoice(_keep_child(adapter), "")
+        return DriverChoice(adapter, "")
+    if vendor_settings.driver == ONE_WAY:
+        return DriverChoice(adapter, f"[vendors.{adapter.name}] driver")
+    if vendor_settings.driver == TWO_WAY:
+        return DriverChoice(
+            _keep_child(adapter.build_two_way()), f"[vendors.{adapter.name}] driver"
+        )
+    if not (can_ask or needs_partials or needs_compaction):
+        return DriverChoice(
+            adapter, "the frontend sends one message and accepts no permission prompts"
+        )
+    from shim.process.probe import find_unsupported_argument
+
+    if missing_flag := find_unsupported_argument(adapter, vendor_settings, environment, cwd):
+        if (
+            can_prompt_frontend(invocation)
+            and adapter.unattended
+            and resolve_requested_permission_mode(invocation) != BYPASS_MODE
+        ):
+            raise FrontendError(
+                "the frontend wants permission prompts, but this version of "
+                f"{adapter.name} does not support them: its --help does not list "
+                f"{missing_flag}",
+                hint=f'install a newer version; [vendors.{adapter.name}] driver = "one-way" '
+                "lets the vendor run its tools without asking",
+            )
+        return DriverChoice(
+            adapter,
+            f"the installed version supports only one-way mode: its --help does not list {missing_flag}",
+        )
+    if can_ask:
+        return DriverChoice(
+            adapter.build_two_way(),
+            "the frontend sends stream-json messages, or accepts permission prompts",
+        )
+    reason = "the frontend wants partial messages"
+    if needs_compaction:
+        reason = "the message is /compact"
+    return DriverChoice(_keep_child(adapter.build_two_way()), reason)
+
+
+def _is_compaction_prompt(prompt: str | None) -> bool:
+    if prompt is None or not prompt.startswith("/"):
+        return False
+    from shim.core.claude.local_commands import COMPACT, parse_local_command
+    from shim.core.claude.messages import UserMessage
+
+    command = parse_local_command(UserMessage(prompt))
+    return command is not None and command.kind == COMPACT
+
+
+def _keep_child(adapter: Adapter) -> Adapter:
+    return adapter.copy_with(cli=adapter.cli._replace(always_keeps_child=True))
+
+
+# -- the command line ------------------------------------------------------------------------------
+
+
+def resolve_requested_permission_mode(invocation: Invocation) -> str:
+    return resolve_permission_mode(
+        invocation.permission_mode,
+        skips_permissions=invocation.skip_permissions,
+    )
+
+
+def can_change_permission_mode(invocation: Invocation) -> bool:
+    """Return whether the frontend can still change the permission mode before its first message.
+
+    For example, claude-agent-acp starts every session with `--permission-mode=auto`. The answer to
+    `initialize` shows that the vendor lacks this mode, so claude-agent-acp sets `default`. If the
+    frontend keeps an unsupported mode, the first turn is refused.
+    """
+    return invocation.input_format == "stream-json"
+
+
+def can_prompt_frontend(invocation: Invocation) -> bool:
+    """Return whether permission prompts can be sent to the frontend. This requires stream-json
+    output.
+    """
+    if invocation.permission_prompt_tool != "stdio":
+        return False
+    return invocation.output_format == "stream-json"
+
+
+def has_session_store(invocation: Invocation) -> bool:
+    """Return whether the frontend has a session store, which it fills from the transcript."""
+    return any(name == MIRROR_FLAG for name, _ in invocation.other_flags)

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 
-from shim.conversation.invocation import has_session_store
-from shim.conversation.plan import RunMode
+from shim.conversation.plan import RunMode, has_session_store
 from shim.core.reading.typed import TYPE_CHECKING, Any, Protocol
 from shim.io.ids import create_uuid, format_now
 from shim.io.stderr import warn, write_available

@@ -11,9 +11,14 @@ from shim.conversation.drivers.context import (
     resolve_vendor_model,
 )
 from shim.conversation.drivers.launcher import build_vendor_capabilities
-from shim.conversation.fallback.vendor_list import FallbackVendorList
-from shim.conversation.invocation import MIRROR_FLAG, can_prompt_frontend, has_session_store
-from shim.conversation.plan import ConversationPlan, RunMode
+from shim.conversation.plan import (
+    MIRROR_FLAG,
+    ConversationPlan,
+    RunMode,
+    can_prompt_frontend,
+    has_session_store,
+)
+from shim.conversation.vendor_list import FallbackVendorList
 from shim.core.adapter.adapter import Adapter
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import OfferedModel, check_model_name, resolve_model_name

@@ -9,56 +9,45 @@ message.
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from shim.adapters import VENDORS, get_adapter
+from shim.adapters import get_adapter
 from shim.conversation.drivers.context import ConversationContext, resolve_vendor_model
 from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan
-from shim.conversation.fallback.vendor_list import (
-    REPLAY_VENDOR,
-    FallbackVendorList,
-    VendorChoice,
-    choose_vendors,
-)
-from shim.conversation.invocation import (
-    FILE_CHECKPOINTS_VARIABLE,
-    QUESTION_PREVIEW_VARIABLE,
-    apply_claude_settings,
-    apply_yume_permission_mode,
-    can_change_permission_mode,
-    check_session_flags,
-    choose_result_terminator_line,
-    find_replay_path,
-    find_requested_resume_point,
-    has_session_store,
-    resolve_requested_permission_mode,
-    resolve_resumed_session,
-    runs_unsandboxed_as_root,
-    select_driver,
-    validate_invocation,
-    wants_file_checkpoints,
-)
 from shim.conversation.plan import (
     ConversationPlan,
     ConversationPlanInput,
     PromptSource,
     RunMode,
     StdinInput,
+    can_change_permission_mode,
     plan_conversation,
+    resolve_requested_permission_mode,
+    select_driver,
 )
 from shim.conversation.session_state import build_session_state, load_mcp_servers
+from shim.conversation.vendor_list import (
+    FallbackVendorList,
+    VendorChoice,
+    report_skipped_vendors,
+    select_vendors,
+)
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.models import parse_model_route
+from shim.core.claude.argv.models import (
+    CLAUDE_EFFORT_LEVELS,
+    check_model_name,
+    parse_effort_level,
+)
 from shim.core.dialects import DIALECTS
 from shim.core.errors import (
-    NOTE_PASSED_OVER,
     FrontendError,
     ShimError,
     UnsupportedPermissionModeError,
     VendorError,
 )
-from shim.core.policy.policy import BYPASS_MODE
+from shim.core.policy.policy import BYPASS_MODE, PERMISSION_MODES
 from shim.core.policy.settings import ClaudeSettings
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
-from shim.core.reading.values import validate_uuid
+from shim.core.reading.values import validate_uuid, validate_vendor_session_id
 from shim.io.ids import create_session_ids
 from shim.io.prompt import load_system_prompt_files, read_prompt
 from shim.io.stderr import LogFunction, open_log, warn
@@ -82,9 +71,10 @@ if TYPE_CHECKING:
     from shim.recording.selection import RecordingSet
     from shim.state.store import StoredSession
 
-# A session is stored at the end of a turn, at most this long after the turn's last message was
-# written.
-MAX_STORE_DELAY_S = 5.0
+# Set by the SDKs for `enable_file_checkpointing` and `enableFileCheckpointing`.
+FILE_CHECKPOINTS_VARIABLE = "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING"
+QUESTION_PREVIEW_VARIABLE = "CLAUDE_CODE_QUESTION_PREVIEW_FORMAT"
+SANDBOX_VARIABLES = ("IS_SANDBOX", "CLAUDE_CODE_BUBBLEWRAP")
 
 
 class ConversationStartup(NamedTuple):
@@ -147,123 +137,28 @@ class ConversationStartup(NamedTuple):
         )
 
     def apply_resume_point(self) -> "ConversationStartup":
-        """Return the startup data with the message from `--resume-session-at`. Raise FrontendError
-        if the session cannot be resumed at this message.
-
-        If this machine only has the session's transcript, the vendor gets a new session.
+        """Return the startup data with the resumed session and its resume point. Raise FrontendError
+        if the session cannot be resumed at the requested message.
         """
+        if not (self.invocation.resume or self.invocation.continue_last):
+            return self
         if self.adapter.passthrough and not self.vendor_list.has_several:
             return self
-        session = self.resumed_session
-        if session is None:
-            return self._adopt_transcript()
-        if session.vendor != self.adapter.name:
-            return self
-        if self.invocation.resume_session_at is None:
-            if not session.vendor_session or self._needs_rebuilt_history():
-                return self._load_unstored_history(session)
-            return self._adopt_newer_transcript(session)
-        from shim.io.transcript import read_transcript_end
+        from shim.conversation.resumed_history import ResumeRequest
 
-        transcript = read_transcript_end(self._find_resumed_transcript())
-        point = find_requested_resume_point(self.invocation, self.adapter, transcript)
-        if point is None:
-            return self
-        reason = f"{self.adapter.name} resumes the session at an earlier message"
-        return self._replace(resume_point=point._replace(reason=reason))
-
-    def _adopt_transcript(self) -> "ConversationStartup":
-        """Return the startup data for resuming a session of which this machine only has the
-        transcript.
-
-        The SDKs write such a transcript from a session store before they resume a session of
-        another machine.
-        """
-        session_id = validate_uuid(self.invocation.resume)
-        if session_id is None or self.recordings is not None or self.vendor_list.has_several:
-            return self
-        from shim.core.claude.resume_point import find_end_of_history
-        from shim.io.transcript import build_transcript_path, read_transcript_end
-        from shim.state.store import StoredSession, can_store_sessions
-
-        # Without a state folder, the id may be the vendor's own.
-        if not can_store_sessions(self.environment):
-            return self
-        transcript = read_transcript_end(
-            build_transcript_path(self.environment, self.cwd, session_id)
-        )
-        end = find_end_of_history(transcript)
-        if end is None:
-            return self
-        point = find_requested_resume_point(self.invocation, self.adapter, transcript) or end
-        reason = f"{self.adapter.name} does not have the session {session_id} on this machine"
-        return self._rebuild_session(
-            StoredSession(self.adapter.name, "", cwd=self.cwd), point, reason
-        )
-
-    def _needs_rebuilt_history(self) -> bool:
-        """Return whether the vendor needs the transcript as text, because it would lose the session
-        if it resumed the session itself.
-        """
-        if self.recordings is not None:
-            return False
-        environment = self._get_vendor_environment()
-        choice = select_driver(self.adapter, self.invocation, self.settings, environment, self.cwd)
-        return choice.adapter.session_traits.loses_sessions
-
-    def _load_unstored_history(self, session: "StoredSession") -> "ConversationStartup":
-        """Return the startup data with the history from the transcript, if the vendor has not
-        stored the session or cannot resume it.
-
-        Some vendors store a new session only after an answer. If the first turn failed after a
-        session was resumed at an earlier message, only the transcript has the kept messages.
-        """
-        from shim.core.claude.resume_point import find_end_of_history
-        from shim.core.claude.usage import NO_USAGE
-        from shim.io.transcript import read_transcript_end
-
-        transcript = read_transcript_end(self._find_resumed_transcript())
-        end = find_end_of_history(transcript, needs_answer=True)
-        if end is None:
-            return self
-        reason = f"{self.adapter.name} has not stored the session"
-        if session.vendor_session:
-            reason = f"{self.adapter.name} can lose a session that is resumed in a conversation"
-            session = session._replace(vendor_session="", used=NO_USAGE)
-        return self._rebuild_session(session, end, reason)
-
-    def _adopt_newer_transcript(self, session: "StoredSession") -> "ConversationStartup":
-        """Return the startup data with a new session of the vendor, if the transcript has messages
-        that the vendor's session lacks.
-
-        The SDKs write the transcript from their session store. It is newer if another machine has
-        continued the session.
-        """
-        is_from_store = has_session_store(self.invocation)
-        if not (is_from_store and session.vendor_session and session.updated):
-            return self
-        from shim.core.claude.resume_point import find_end_of_history
-        from shim.core.claude.usage import NO_USAGE
-        from shim.io.transcript import read_transcript_end
-
-        end = find_end_of_history(read_transcript_end(self._find_resumed_transcript()))
-        if end is None or end.written_at <= session.updated + MAX_STORE_DELAY_S:
-            return self
-        reason = (
-            f"another machine has continued the session {self.resumed_id}, so {self.adapter.name} "
-            "lacks its last messages"
-        )
-        return self._rebuild_session(
-            session._replace(vendor_session="", used=NO_USAGE), end, reason
-        )
-
-    def _rebuild_session(
-        self, session: "StoredSession", point: "ResumePoint", reason: str
-    ) -> "ConversationStartup":
-        """Return the startup data with a new session of the vendor. It begins with the kept
-        messages.
-        """
-        return self._replace(resumed_session=session, resume_point=point._replace(reason=reason))
+        history = ResumeRequest(
+            self.invocation,
+            self.settings,
+            self.adapter,
+            self.environment,
+            self._get_vendor_environment(),
+            self.cwd,
+            self.resumed_id or "",
+            self.resumed_session,
+            is_replay=self.recordings is not None,
+            has_several_vendors=self.vendor_list.has_several,
+        ).find_history()
+        return self._replace(resumed_session=history.session, resume_point=history.point)
 
     def _run_plan(
         self, signals: "SignalRecorder", transport: "ConversationTransport | None"
@@ -289,7 +184,11 @@ class ConversationStartup(NamedTuple):
 
             forked_transcript = ""
             if plan.keeps_transcript and self.invocation.fork_session:
-                forked_transcript = self._find_resumed_transcript()
+                from shim.conversation.resumed_history import find_resumed_transcript
+
+                forked_transcript = find_resumed_transcript(
+                    self.resumed_session, self.resumed_id or "", self.environment
+                )
             runner = ConversationRunner(
                 launcher,
                 plan,
@@ -394,25 +293,32 @@ class ConversationStartup(NamedTuple):
                 f"the shim started itself {MAX_DEPTH} times", hint="check SHIM_VENDOR"
             )
         if self.vendor_list.has_several or not adapter.passthrough:
-            resumed_name = invocation.resume
-            if not resumed_name:
-                resumed_name = ""
-            check_session_flags(
-                invocation,
-                adapter,
-                self.resumed_session,
-                self.environment,
-                is_replay=self.recordings is not None and self.recordings.has_session(resumed_name),
-            )
+            self._check_session_flags(adapter)
         model = resolve_vendor_model(invocation.model or "", adapter, self.settings)
         for warning in adapter.list_ignored_flags(invocation._replace(model=model)):
             warn(warning)
         if not adapter.passthrough:
             self._warn_about_environment(adapter)
 
+    def _check_session_flags(self, adapter: "Adapter") -> None:
+        """Raise FrontendError if the named session cannot be resumed or started."""
+        invocation = self.invocation
+        if not (invocation.resume or invocation.continue_last or invocation.session_id):
+            return
+        from shim.conversation.resumed_session import check_session_flags
+
+        check_session_flags(
+            invocation,
+            adapter,
+            self.resumed_session,
+            self.environment,
+            is_replay=self.recordings is not None
+            and self.recordings.has_session(invocation.resume or ""),
+        )
+
     def _warn_about_environment(self, adapter: "Adapter") -> None:
         """Warn about variables that have no effect, and about root without a sandbox."""
-        if wants_file_checkpoints(self.environment):
+        if _wants_file_checkpoints(self.environment):
             warn(
                 f"{FILE_CHECKPOINTS_VARIABLE} has no effect: {adapter.name} stores no checkpoints "
                 "of files, so rewind_files is refused\n"
@@ -422,7 +328,7 @@ class ConversationStartup(NamedTuple):
                 f"{QUESTION_PREVIEW_VARIABLE} has no effect: questions of {adapter.name} have no "
                 "previews\n"
             )
-        if self._can_bypass_permissions() and runs_unsandboxed_as_root(self.environment):
+        if self._can_bypass_permissions() and _runs_unsandboxed_as_root(self.environment):
             warn(
                 f"warning: root may use the mode {BYPASS_MODE}. The real claude refuses this unless "
                 "IS_SANDBOX=1 is set\n"
@@ -493,7 +399,10 @@ class ConversationStartup(NamedTuple):
         )
 
     def _open_writer(self, plan: ConversationPlan, id_prefix: str) -> "OutputWriter":
-        from shim.conversation.drivers.open_translation import create_output_writer
+        from shim.conversation.drivers.open_translation import (
+            choose_result_terminator_line,
+            create_output_writer,
+        )
 
         return create_output_writer(
             self.settings.dialect,
@@ -539,16 +448,6 @@ class ConversationStartup(NamedTuple):
         if self.mode not in adapter.modes:
             return False
         return self.mode == BYPASS_MODE or not adapter.unattended
-
-    def _find_resumed_transcript(self) -> str:
-        """Return the path of the resumed session's transcript, or "" if there is none."""
-        from shim.io.transcript import build_transcript_path
-
-        if self.resumed_session is None:
-            return ""
-        return build_transcript_path(
-            self.environment, self.resumed_session.cwd, self.resumed_id or ""
-        )
 
 
 def _start_first_child(
@@ -627,12 +526,16 @@ def prepare_conversation(
     )
     if DIALECTS[settings.dialect].is_flat:
         invocation = apply_yume_permission_mode(invocation)
-    vendors = _choose_vendors(invocation, installed, settings, cwd)
+    vendors = select_vendors(invocation, installed, settings, cwd)
     vendor_list = vendors.vendor_list
     claude_settings = ClaudeSettings()
     if vendor_list.has_several:
         invocation, claude_settings = _load_claude_settings(invocation, cwd)
-    adapter = _select_adapter(vendors, invocation, can_wait=not launcher_class.is_dry)
+    mode = ""
+    # Without a dry run, the frontend may still change the mode before its first message.
+    if launcher_class.is_dry or not can_change_permission_mode(invocation):
+        mode = resolve_requested_permission_mode(invocation)
+    adapter = vendors.select_adapter(invocation.prompt, mode)
     partial = invocation.partial
     if not partial:
         partial = DIALECTS[settings.dialect].streams_fragments
@@ -663,7 +566,7 @@ def prepare_conversation(
     recorder = None
     if not launcher_class.is_dry:
         recorder = _open_recorder(invocation, installed, argv, settings, adapter, cwd)
-    _report_skipped_vendors(vendor_list, recorder)
+    report_skipped_vendors(vendor_list, recorder)
     return ConversationStartup(
         invocation,
         settings,
@@ -686,89 +589,10 @@ def prepare_conversation(
     )
 
 
-class _VendorSelection(NamedTuple):
-    """The vendors of a conversation, and the data that determined the choice."""
-
-    choice: VendorChoice
-    vendor_list: FallbackVendorList
-    resumed_id: str | None
-    resumed_session: "StoredSession | None"
-    recordings: "RecordingSet | None"
-
-
-def _choose_vendors(
-    invocation: Invocation, installed: Mapping[str, str], settings: config.ShimSettings, cwd: str
-) -> _VendorSelection:
-    """Choose the vendors of a conversation. A resumed session is limited to one vendor, and a
-    replay replaces all vendors.
-    """
-    environment = os.environ
-    shim_vendor = invocation.shim_vendor
-    recordings = None
-    if (replay_path := find_replay_path(invocation, environment)) is not None:
-        from shim.recording.selection import RecordingSet
-
-        recordings = RecordingSet(replay_path, cwd, environment)
-    if recordings is None:
-        vendor_name = shim_vendor
-    else:
-        vendor_name = REPLAY_VENDOR
-    resumed_id, resumed_session = resolve_resumed_session(invocation, vendor_name, cwd, environment)
-    if recordings is None:
-        session_vendor = None
-        if resumed_session:
-            session_vendor = resumed_session.vendor
-        choice = choose_vendors(
-            invocation,
-            installed,
-            environment,
-            settings.vendor,
-            session_vendor=session_vendor,
-            cwd=cwd,
-        )
-    else:
-        model = parse_model_route(invocation.model, VENDORS).model
-        source = "SHIM_VENDOR"
-        if shim_vendor:
-            source = "--shim-vendor"
-        choice = VendorChoice((REPLAY_VENDOR,), model, source)
-    is_flat = DIALECTS[settings.dialect].is_flat
-    vendor_list = FallbackVendorList(
-        choice.names,
-        settings,
-        environment,
-        cwd=cwd,
-        is_flat=is_flat,
-        needs_prompts=is_flat and invocation.permission_prompt_tool == "stdio",
-    )
-    return _VendorSelection(choice, vendor_list, resumed_id, resumed_session, recordings)
-
-
-def _select_adapter(
-    vendors: _VendorSelection, invocation: Invocation, *, can_wait: bool
-) -> "Adapter":
-    """Return the first vendor that can start, or the adapter that replays recordings.
-
-    With `can_wait`, the permission mode is not checked, because the frontend can still change it.
-    """
-    if vendors.recordings is None:
-        mode = ""
-        if not (can_wait and can_change_permission_mode(invocation)):
-            mode = resolve_requested_permission_mode(invocation)
-        return vendors.vendor_list.select_first_usable_adapter(mode)
-    session = vendors.resumed_session
-    vendor_session = ""
-    if session is not None and session.vendor == REPLAY_VENDOR:
-        vendor_session = session.vendor_session
-    return vendors.recordings.create_replay_adapter(
-        invocation.prompt, vendor_session, without_passthrough=vendors.vendor_list.is_translated
-    )
-
-
 def _load_claude_settings(invocation: Invocation, cwd: str) -> tuple[Invocation, ClaudeSettings]:
     """Load Claude's settings files and apply them to the invocation."""
     claude_settings = load_claude_settings(invocation, os.environ, cwd)
-    return apply_claude_settings(invocation, claude_settings), claude_settings
+    return _apply_claude_settings(invocation, claude_settings), claude_settings
 
 
 def _open_recorder(
@@ -799,17 +623,94 @@ def _open_recorder(
     )
 
 
-def _report_skipped_vendors(
-    vendor_list: FallbackVendorList, recorder: "RunRecorder | None"
-) -> None:
-    """Warn about listed vendors that cannot start."""
-    if not vendor_list.skipped_attempts:
-        return
-    from shim.core.api_errors import describe_cause
+def _apply_claude_settings(invocation: Invocation, claude_settings: ClaudeSettings) -> Invocation:
+    """Apply the permission mode and the extra folders from Claude's settings files. Command-line
+    flags take precedence.
 
-    for attempt in vendor_list.skipped_attempts:
+    Raise UnsupportedPermissionModeError if a settings file forbids the requested mode.
+    """
+    for ignored_setting in claude_settings.unsupported_keys:
+        warn(f"{ignored_setting} has no effect: only the real claude supports it\n")
+    for hook in claude_settings.refused_event_hooks:
+        warn(f"a {hook.event} hook in {hook.source} has no effect: {hook.refusal}\n")
+    if (
+        invocation.permission_mode is None
+        and not invocation.skip_permissions
+        and claude_settings.mode is not None
+    ):
+        invocation = invocation._replace(permission_mode=claude_settings.mode)
+    if claude_settings.bypass_forbidden_by:
+        if resolve_requested_permission_mode(invocation) == BYPASS_MODE:
+            raise UnsupportedPermissionModeError(
+                f"the permission mode {BYPASS_MODE} is forbidden by "
+                f"{claude_settings.bypass_forbidden_by}",
+                hint="use another mode, or exclude the file with --setting-sources",
+            )
+        invocation = invocation._replace(allow_skip_permissions=False)
+    return invocation._replace(add_dirs=(*invocation.add_dirs, *claude_settings.directories))
+
+
+def apply_yume_permission_mode(invocation: Invocation) -> Invocation:
+    """Return the invocation with Yume's permission mode replaced by Claude's. An unknown mode
+    becomes `default` (R15).
+    """
+    mode_name = invocation.permission_mode
+    if mode_name in (None, "manual", *PERMISSION_MODES):
+        return invocation
+    from shim.core.yume.protocol import parse_yume_permission_mode
+
+    mode, asks_frontend, is_known = parse_yume_permission_mode(mode_name)
+    if not is_known:
         warn(
-            f"{attempt.vendor} cannot answer ({describe_cause(attempt.cause)}): {attempt.reason}\n"
+            f"unknown permission mode {escape_control_chars(str(mode_name)[:60])!r}; using "
+            "default\n"
         )
-        if recorder is not None:
-            recorder.record_run_event(NOTE_PASSED_OVER, started=False, **attempt.to_json())
+    return invocation._replace(
+        permission_mode=mode,
+        permission_prompt_tool="stdio" if asks_frontend else invocation.permission_prompt_tool,
+    )
+
+
+def validate_invocation(invocation: Invocation) -> Invocation:
+    """Return the invocation with a valid effort level. Raise FrontendError for a value that a
+    vendor's program could mistake for a flag or a path.
+    """
+    model = invocation.model
+    resume = invocation.resume
+    if model:
+        try:
+            check_model_name(model)
+        except ValueError as error:
+            raise FrontendError(str(error)) from None
+    if resume == "":
+        raise FrontendError(
+            "--resume needs a session id if a prompt is passed",
+            hint="use --resume ID or --continue",
+        )
+    if resume and validate_vendor_session_id(resume) is None:
+        raise FrontendError(
+            f"the session id {resume[:60]!r} is neither a UUID nor a vendor's session id"
+        )
+    if (effort := invocation.effort) is not None:
+        invocation = invocation._replace(effort=parse_effort_level(effort))
+        if parse_effort_level(effort) is None:
+            warn(
+                f"--effort {escape_control_chars(effort[:40])!r} has no effect; the levels "
+                f"are {', '.join(CLAUDE_EFFORT_LEVELS)}\n"
+            )
+    for directory in invocation.add_dirs:
+        if directory.startswith("-"):
+            raise FrontendError(f"--add-dir {directory[:60]!r} is not a directory")
+    return invocation
+
+
+def _wants_file_checkpoints(environment: Mapping[str, str]) -> bool:
+    """Return whether the frontend wants to restore files with `rewind_files`."""
+    return environment.get(FILE_CHECKPOINTS_VARIABLE, "").lower() not in ("", "0", "false")
+
+
+def _runs_unsandboxed_as_root(environment: Mapping[str, str]) -> bool:
+    """Return whether the real claude would refuse the mode bypassPermissions: it lets root use the
+    mode only if one of these variables says that the machine is a sandbox.
+    """
+    return os.geteuid() == 0 and not any(environment.get(name) == "1" for name in SANDBOX_VARIABLES)

@@ -9,9 +9,9 @@ import stat
 from collections.abc import Mapping, Sequence
 
 from shim.adapters import VENDORS
-from shim.conversation.invocation import find_replay_path
 from shim.conversation.plan import StdinInput
 from shim.conversation.startup import ConversationStartup, prepare_conversation
+from shim.conversation.vendor_list import find_replay_path
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import CliArgumentError, FrontendError
 from shim.core.reading.diagnostics import escape_control_chars

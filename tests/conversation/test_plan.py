@@ -15,7 +15,6 @@ from shim.adapters import get_adapter
 from shim.commands.turn.explain import build_invocation_explanation
 from shim.conversation import runner, startup
 from shim.conversation.drivers.launcher import LaunchPlan
-from shim.conversation.invocation import resolve_requested_permission_mode
 from shim.conversation.plan import (
     ConversationPlan,
     ConversationPlanInput,
@@ -23,6 +22,7 @@ from shim.conversation.plan import (
     RunMode,
     StdinInput,
     plan_conversation,
+    resolve_requested_permission_mode,
 )
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import ShimError, VendorError

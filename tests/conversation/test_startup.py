@@ -6,8 +6,8 @@ import pytest
 
 from shim.adapters import VENDORS
 from shim.conversation.drivers.dry_launcher import DryRunLauncher
-from shim.conversation.invocation import choose_result_terminator_line, validate_invocation
-from shim.conversation.startup import prepare_conversation
+from shim.conversation.drivers.open_translation import choose_result_terminator_line
+from shim.conversation.startup import prepare_conversation, validate_invocation
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError
 from shim.io.mcp import configs

@@ -15,14 +15,14 @@ from shim.bridge.attach.local_services import split_sdk_mcp_servers
 from shim.bridge.launch import SessionRunningError, SessionSpec, build_resume_invocation, start_host
 from shim.bridge.registry import SessionRecord
 from shim.conversation.drivers.dry_launcher import DryRunLauncher
-from shim.conversation.invocation import (
+from shim.conversation.plan import can_change_permission_mode, can_prompt_frontend
+from shim.conversation.resumed_session import resolve_resumed_session
+from shim.conversation.startup import (
+    ConversationStartup,
     apply_yume_permission_mode,
-    can_change_permission_mode,
-    can_prompt_frontend,
-    find_replay_path,
-    resolve_resumed_session,
+    prepare_conversation,
 )
-from shim.conversation.startup import ConversationStartup, prepare_conversation
+from shim.conversation.vendor_list import find_replay_path
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import build_conversation_args, build_resume_point_args
 from shim.core.dialects import DIALECTS

@@ -21,11 +21,8 @@ from shim.bridge.attach.turn_filter import FrontendOutputOptions
 from shim.bridge.client import HostConnection, HostUnavailableError, connect_to_session
 from shim.bridge.launch import HOST_EXIT_TIMEOUT_S
 from shim.bridge.registry import SessionRecord
-from shim.conversation.invocation import (
-    can_change_permission_mode,
-    can_prompt_frontend,
-    choose_result_terminator_line,
-)
+from shim.conversation.drivers.open_translation import choose_result_terminator_line
+from shim.conversation.plan import can_change_permission_mode, can_prompt_frontend
 from shim.conversation.session_state import resolve_session_state_event_visibility
 from shim.core.bridge.frames import BYPASS_REFUSED_TEXT, RELOAD_SETTINGS
 from shim.core.claude.argv.invocation import Invocation

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from shim.bridge.attach.local_services import split_sdk_mcp_servers
 from shim.bridge.launch import read_start_invocation
 from shim.bridge.registry import SessionRecord
-from shim.conversation.invocation import resolve_requested_permission_mode
+from shim.conversation.plan import resolve_requested_permission_mode
 from shim.core.bridge.join_table import (
     has_comparable_settings,
     list_flag_differences,

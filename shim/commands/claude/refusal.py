@@ -8,8 +8,10 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-from shim.conversation.drivers.open_translation import create_output_writer
-from shim.conversation.invocation import choose_result_terminator_line
+from shim.conversation.drivers.open_translation import (
+    choose_result_terminator_line,
+    create_output_writer,
+)
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.translator import Translator
 from shim.core.api_errors import TurnEndCause

@@ -23,7 +23,7 @@ from shim.commands.install.replacement_report import (
     install_dropin_with_report,
     uninstall_dropin_and_print_result,
 )
-from shim.conversation.fallback.vendor_list import MAX_VENDORS
+from shim.conversation.vendor_list import MAX_VENDORS
 from shim.core.claude.argv.models import parse_vendor_list
 from shim.core.reading.values import as_str
 from shim.process.find_program import find_programs_on_path

@@ -7,7 +7,7 @@ from typing import Any
 
 from shim.adapters import VENDORS, get_adapter
 from shim.bridge.decisions import DENIED_MESSAGE, find_narrowest_allow_rule
-from shim.conversation.invocation import select_driver
+from shim.conversation.plan import select_driver
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.adapter.enforcement import list_unsupported_rules
 from shim.core.claude.argv.invocation import Invocation

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from shim.adapters import get_adapter
 from shim.core.adapter.child_stream import ChildStream
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.subagent_log import SubagentLog
 from shim.core.claude.usage import MessageUsageCounter
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
@@ -84,6 +85,18 @@ def create_output_writer(
         usage_counter=usage_counter,
         subagent_log=subagent_log,
     )
+
+
+def choose_result_terminator_line(invocation: Invocation, terminator_setting: str) -> str:
+    """Return which terminator line follows a result (contract S16b)."""
+    if invocation.output_format != "stream-json":
+        return "none"
+    if terminator_setting != "auto":
+        return terminator_setting
+    is_sdk = os.environ.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
+    if invocation.print_mode and invocation.input_format == "text" and not is_sdk:
+        return "message_stop"
+    return "none"
 
 
 def create_standalone_child_stream(

@@ -9,7 +9,7 @@ import pytest
 from box import CONVERSE, format_ndjson
 
 from shim.adapters import get_adapter
-from shim.conversation.invocation import select_driver
+from shim.conversation.plan import select_driver
 from shim.core.claude.argv.flags import parse_argv
 from shim.state.config import ShimSettings, VendorSettings
 from tests.conversation.test_conversation import request, results, user

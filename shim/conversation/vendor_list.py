@@ -1,5 +1,6 @@
 """Chooses the vendors of a conversation, and selects one that can start."""
 
+import os
 from collections.abc import Mapping, Sequence
 
 from shim.adapters import VENDORS, get_adapter
@@ -11,7 +12,9 @@ from shim.core.claude.argv.models import (
     parse_model_route,
     parse_vendor_list,
 )
+from shim.core.dialects import DIALECTS
 from shim.core.errors import (
+    NOTE_PASSED_OVER,
     FailedVendorAttempt,
     FrontendError,
     UnsupportedPermissionModeError,
@@ -19,11 +22,16 @@ from shim.core.errors import (
     create_failed_vendor_attempt,
 )
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.typed import NamedTuple
+from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.io.stderr import warn
 from shim.process.find_program import find_program, find_programs_on_path, resolve_command_prefix
 from shim.state.config import ShimSettings, get_shim_settings_path
 from shim.state.own_profiles import load_valid_adapters
+
+if TYPE_CHECKING:
+    from shim.recording.recorder import RunRecorder
+    from shim.recording.selection import RecordingSet
+    from shim.state.store import StoredSession
 
 REPLAY_VENDOR = "replay"  # the vendor that replays recordings
 MAX_VENDORS = 8  # in one list; each vendor may take time before the next one is tried
@@ -37,6 +45,23 @@ class VendorChoice(NamedTuple):
     names: tuple[str, ...]
     model: str | None
     source: str
+
+
+def find_replay_path(invocation: Invocation, environment: Mapping[str, str]) -> str | None:
+    """Return the path of the recordings to replay instead of running a vendor. Return None if
+    neither a flag nor a variable requests a replay.
+
+    A replay path in the environment takes precedence over the vendor of a resumed session or of a
+    model name, so that no vendor runs.
+    """
+    vendor_name = invocation.shim_vendor
+    if not vendor_name:
+        vendor_name = environment.get("SHIM_VENDOR")
+    if not vendor_name:
+        vendor_name = ""
+    if vendor_name.startswith(REPLAY_PREFIX):
+        return vendor_name[len(REPLAY_PREFIX) :]
+    return None
 
 
 def choose_vendors(
@@ -202,3 +227,95 @@ class FallbackVendorList:
         if name == self._vendor_names[0] or (model and is_claude_model(model)):
             return model
         return None
+
+
+class VendorSelection(NamedTuple):
+    """The vendors of a conversation, and the data that determined the choice."""
+
+    choice: VendorChoice
+    vendor_list: FallbackVendorList
+    resumed_id: str | None
+    resumed_session: "StoredSession | None"
+    recordings: "RecordingSet | None"
+
+    def select_adapter(self, prompt: str | None, mode: str) -> Adapter:
+        """Return the first vendor that can start in a permission mode, or the adapter that replays
+        recordings. An empty mode is not checked.
+        """
+        if self.recordings is None:
+            return self.vendor_list.select_first_usable_adapter(mode)
+        session = self.resumed_session
+        vendor_session = ""
+        if session is not None and session.vendor == REPLAY_VENDOR:
+            vendor_session = session.vendor_session
+        return self.recordings.create_replay_adapter(
+            prompt, vendor_session, without_passthrough=self.vendor_list.is_translated
+        )
+
+
+def select_vendors(
+    invocation: Invocation, installed: Mapping[str, str], settings: ShimSettings, cwd: str
+) -> VendorSelection:
+    """Choose the vendors of a conversation. A resumed session is limited to one vendor, and a
+    replay replaces all vendors.
+    """
+    environment = os.environ
+    shim_vendor = invocation.shim_vendor
+    recordings = None
+    if (replay_path := find_replay_path(invocation, environment)) is not None:
+        from shim.recording.selection import RecordingSet
+
+        recordings = RecordingSet(replay_path, cwd, environment)
+    if recordings is None:
+        vendor_name = shim_vendor
+    else:
+        vendor_name = REPLAY_VENDOR
+    resumed_id = resumed_session = None
+    if invocation.resume or invocation.continue_last:
+        from shim.conversation.resumed_session import resolve_resumed_session
+
+        resumed_id, resumed_session = resolve_resumed_session(
+            invocation, vendor_name, cwd, environment
+        )
+    if recordings is None:
+        session_vendor = None
+        if resumed_session:
+            session_vendor = resumed_session.vendor
+        choice = choose_vendors(
+            invocation,
+            installed,
+            environment,
+            settings.vendor,
+            session_vendor=session_vendor,
+            cwd=cwd,
+        )
+    else:
+        model = parse_model_route(invocation.model, VENDORS).model
+        source = "SHIM_VENDOR"
+        if shim_vendor:
+            source = "--shim-vendor"
+        choice = VendorChoice((REPLAY_VENDOR,), model, source)
+    is_flat = DIALECTS[settings.dialect].is_flat
+    vendor_list = FallbackVendorList(
+        choice.names,
+        settings,
+        environment,
+        cwd=cwd,
+        is_flat=is_flat,
+        needs_prompts=is_flat and invocation.permission_prompt_tool == "stdio",
+    )
+    return VendorSelection(choice, vendor_list, resumed_id, resumed_session, recordings)
+
+
+def report_skipped_vendors(vendor_list: FallbackVendorList, recorder: "RunRecorder | None") -> None:
+    """Warn about listed vendors that cannot start."""
+    if not vendor_list.skipped_attempts:
+        return
+    from shim.core.api_errors import describe_cause
+
+    for attempt in vendor_list.skipped_attempts:
+        warn(
+            f"{attempt.vendor} cannot answer ({describe_cause(attempt.cause)}): {attempt.reason}\n"
+        )
+        if recorder is not None:
+            recorder.record_run_event(NOTE_PASSED_OVER, started=False, **attempt.to_json())
