@@ -3,9 +3,10 @@ vendor.
 """
 
 from shim.adapters import get_adapter
-from shim.conversation.drivers.launcher import ChildLauncher, build_vendor_capabilities
+from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
 from shim.conversation.plan import ConversationPlan, can_keep_child, select_driver
+from shim.conversation.session_state import build_vendor_capabilities
 from shim.conversation.vendor_list import FallbackVendorList
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE

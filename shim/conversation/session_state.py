@@ -10,7 +10,6 @@ from shim.conversation.drivers.context import (
     list_known_models,
     resolve_vendor_model,
 )
-from shim.conversation.drivers.launcher import build_vendor_capabilities
 from shim.conversation.plan import (
     MIRROR_FLAG,
     ConversationPlan,
@@ -19,10 +18,10 @@ from shim.conversation.plan import (
     has_session_store,
 )
 from shim.conversation.vendor_list import FallbackVendorList
-from shim.core.adapter.adapter import Adapter
+from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import OfferedModel, check_model_name, resolve_model_name
-from shim.core.claude.session_state import SessionOptions, SessionState
+from shim.core.claude.session_state import SessionOptions, SessionState, VendorCapabilities
 from shim.core.policy.policy import BYPASS_MODE, Policy, UnsupportedRule
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.io.stderr import warn
@@ -132,6 +131,49 @@ def build_session_state(
         _report_excluded_commands(state, context, plan)
     _add_agents(state, plan, agents)
     return state
+
+
+def build_vendor_capabilities(
+    adapter: Adapter, *, name: str = "", persistent: bool
+) -> VendorCapabilities:
+    """Return the vendor capabilities that are reported to the frontend. `persistent` means that one
+    child serves the whole conversation.
+    """
+    bypass_request = LaunchRequest(
+        Invocation(), "", permission_mode=BYPASS_MODE, persistent=persistent
+    )
+    display_name = name
+    if not display_name:
+        display_name = adapter.display_name
+    applies_rules = adapter.policy_support.has_native_rules
+    if adapter.cli.replayed_vendor:
+        applies_rules = True
+    return VendorCapabilities(
+        display_name,
+        tuple(adapter.modes),
+        asks_permissions=persistent,
+        asks_in_bypass_mode=persistent and bool(adapter.list_prompted_tools(bypass_request)),
+        never_asks=adapter.unattended,
+        accepts_effort=adapter.abilities.accepts_effort,
+        asks_for_all=applies_rules,
+        accepts_mcp_servers=adapter.abilities.accepts_mcp_servers,
+        has_auto_mode=adapter.abilities.has_auto_mode and "auto" in adapter.modes,
+        agents_error=_explain_missing_agents(adapter),
+        runs_settings_hooks=applies_rules,
+    )
+
+
+def _explain_missing_agents(adapter: Adapter) -> str:
+    """Return why the vendor cannot run the subagents that a frontend defines, or ""."""
+    if adapter.passthrough:
+        return ""
+    if adapter.cli.replayed_vendor:
+        return "a recording is replayed"
+    if not adapter.abilities.accepts_mcp_servers:
+        return f"{adapter.name} does not support MCP servers in this mode, which agents require"
+    if not adapter.abilities.accepts_command_servers:
+        return f"{adapter.name} does not support MCP servers that run as a command (stdio), which agents need"
+    return ""
 
 
 def _find_start_trigger(invocation: Invocation) -> str:

@@ -21,13 +21,11 @@ from shim.core.adapter.adapter import (
     McpServers,
     TurnReportAndAttachmentFiles,
 )
-from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import map_model_names
-from shim.core.claude.session_state import VendorCapabilities
 from shim.core.errors import FailedVendorAttempt, FrontendError, UnsupportedPermissionModeError
-from shim.core.policy.policy import AGENT_SERVER, ANY_TOOL, BYPASS_MODE, SUBAGENT_TOOL
+from shim.core.policy.policy import ANY_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
+from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.io.ids import create_uuid
 from shim.io.stderr import SILENT_LOG, warn
 from shim.process.environment import (
@@ -481,72 +479,15 @@ class ChildLauncher:
         return self.attachments.store_file(data, suffix)
 
     def _build_servers(self) -> McpServers:
-        """Return the MCP servers for the vendor.
-
-        Servers from an `initialize` request are passed separately. The frontend sent them through
-        stdin because they may contain secrets.
-        """
-        configured_servers = self.session_state.configured_servers
-        stdin_server_names = self.session_state.initialize_server_names
-        private_servers = {
-            name: server
-            for name, server in configured_servers.items()
-            if name in stdin_server_names
-        }
-        relays = self._build_relay_entries()
-        return McpServers(
-            {
-                name: configured_servers[name]
-                for name in configured_servers
-                if name not in stdin_server_names
-            },
-            {**private_servers, **relays},
-            tuple(relays),
-        )
-
-    def _build_relay_entries(self) -> "Mapping[str, Mapping[str, Any]]":
-        """Return relay servers that connect the vendor to the MCP servers in the frontend's
-        process. Return an empty dict if the vendor cannot use relays.
-        """
+        """Return the MCP servers for the vendor."""
         state = self.session_state
-        names = state.sdk_servers.names
-        agent_server = self._list_agent_server()
-        if not (names or agent_server) or self._relays is None:
-            return {}
-        if not self.adapter.abilities.accepts_mcp_servers:
-            return {}
-        try:
-            if not self.adapter.abilities.accepts_command_servers:
-                raise OSError(
-                    f"{self.adapter.name} does not support MCP servers that run as a command (stdio)"
-                )
-            if self.program.command_prefix:
-                raise OSError(
-                    f"{self.adapter.name} is started by {self.program.command_prefix[0]}, "
-                    "possibly on another machine"
-                )
-            relays = self._relays.build_server_configs((*names, *agent_server))
-            state.sdk_servers_error = ""
-        except OSError as error:
-            relays = {}
-            state.sdk_servers_error = str(error)
-            if names:
-                joined_names = ", ".join(names)
-                warn(f"these MCP servers of type sdk have no effect: {joined_names}: {error}\n")
-            if agent_server:
-                state.vendor = state.vendor._replace(agents_error=str(error))
-                warn(f"agents have no effect: {error}\n")
-        return relays
+        if not (state.configured_servers or state.sdk_servers.names or state.usable_agents):
+            return McpServers()
+        from shim.conversation.drivers.launch_servers import build_mcp_servers
 
-    def _list_agent_server(self) -> tuple[str, ...]:
-        """Return the name of the shim's own MCP server in a tuple. The tuple is empty if the
-        session has no subagents, or if a rule forbids subagents.
-        """
-        if not self.session_state.usable_agents:
-            return ()
-        if not self.policy.list_visible_tools((SUBAGENT_TOOL,)):
-            return ()
-        return (AGENT_SERVER,)
+        return build_mcp_servers(
+            state, self.policy, self.adapter, self._relays, self.program.command_prefix
+        )
 
     def _ensure_mode_file(self) -> str:
         """Return the path of the file from which the shim's hook reads the permission mode. Return
@@ -703,49 +644,6 @@ class ChildLauncher:
             self.recorder,
         )
         return self.report_file.folder
-
-
-def build_vendor_capabilities(
-    adapter: Adapter, *, name: str = "", persistent: bool
-) -> VendorCapabilities:
-    """Return the vendor capabilities that are reported to the frontend. `persistent` means that one
-    child serves the whole conversation.
-    """
-    bypass_request = LaunchRequest(
-        Invocation(), "", permission_mode=BYPASS_MODE, persistent=persistent
-    )
-    display_name = name
-    if not display_name:
-        display_name = adapter.display_name
-    applies_rules = adapter.policy_support.has_native_rules
-    if adapter.cli.replayed_vendor:
-        applies_rules = True
-    return VendorCapabilities(
-        display_name,
-        tuple(adapter.modes),
-        asks_permissions=persistent,
-        asks_in_bypass_mode=persistent and bool(adapter.list_prompted_tools(bypass_request)),
-        never_asks=adapter.unattended,
-        accepts_effort=adapter.abilities.accepts_effort,
-        asks_for_all=applies_rules,
-        accepts_mcp_servers=adapter.abilities.accepts_mcp_servers,
-        has_auto_mode=adapter.abilities.has_auto_mode and "auto" in adapter.modes,
-        agents_error=_explain_missing_agents(adapter),
-        runs_settings_hooks=applies_rules,
-    )
-
-
-def _explain_missing_agents(adapter: Adapter) -> str:
-    """Return why the vendor cannot run the subagents that a frontend defines, or ""."""
-    if adapter.passthrough:
-        return ""
-    if adapter.cli.replayed_vendor:
-        return "a recording is replayed"
-    if not adapter.abilities.accepts_mcp_servers:
-        return f"{adapter.name} does not support MCP servers in this mode, which agents require"
-    if not adapter.abilities.accepts_command_servers:
-        return f"{adapter.name} does not support MCP servers that run as a command (stdio), which agents need"
-    return ""
 
 
 def _warn_about_rebuilt_history(point: "ResumePoint") -> None:
