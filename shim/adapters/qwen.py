@@ -26,7 +26,7 @@ from shim.core.adapter.tools import (
     translate_tool_call,
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.policy.policy import (
     AGENT_SERVER,
     BYPASS_MODE,

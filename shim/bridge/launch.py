@@ -18,8 +18,7 @@ from contextlib import suppress
 from shim import __version__
 from shim.bridge import lock, registry, sockets
 from shim.bridge.registry import SessionRecord, create_session_folder
-from shim.core.claude.argv.flags import FLAG_BY_FIELD, parse_argv
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import FLAG_BY_FIELD, Invocation, parse_argv
 from shim.core.claude.argv.merge import extract_restricting_flags, merge_resume_flags
 from shim.core.claude.argv.paths import is_json, resolve_invocation_paths
 from shim.core.errors import FrontendError, explain_os_error

@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 from shim.adapters import FLAT_ADAPTERS
 from shim.core.adapter.adapter import Adapter
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE, resolve_permission_mode

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from shim.conversation.plan import has_session_store, select_driver
 from shim.core.adapter.adapter import Adapter
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.core.reading.values import validate_uuid

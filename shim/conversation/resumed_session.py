@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from shim.core.adapter.adapter import Adapter
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.errors import CliArgumentError, FrontendError, UnknownSessionError
 from shim.core.reading.values import canonicalize_uuid
 from shim.state import store

@@ -19,7 +19,7 @@ from shim.conversation.plan import (
 )
 from shim.conversation.vendor_list import FallbackVendorList
 from shim.core.adapter.adapter import Adapter, LaunchRequest
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.models import OfferedModel, check_model_name, resolve_model_name
 from shim.core.claude.session_state import SessionOptions, SessionState, VendorCapabilities
 from shim.core.policy.policy import BYPASS_MODE, Policy, UnsupportedRule

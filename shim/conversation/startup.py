@@ -30,7 +30,7 @@ from shim.conversation.vendor_list import (
     report_skipped_vendors,
     select_vendors,
 )
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.models import (
     CLAUDE_EFFORT_LEVELS,
     check_model_name,

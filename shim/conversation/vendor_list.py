@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.adapter import Adapter
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.models import (
     REPLAY_PREFIX,
     is_claude_model,

@@ -12,7 +12,7 @@ from shim.adapters import VENDORS
 from shim.conversation.plan import StdinInput
 from shim.conversation.startup import ConversationStartup, prepare_conversation
 from shim.conversation.vendor_list import find_replay_path
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.errors import CliArgumentError, FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING

@@ -5,7 +5,7 @@
 import os
 import select
 
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.errors import CliArgumentError, FrontendError
 from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.typed import TYPE_CHECKING

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from shim.core.adapter.adapter import Adapter, LaunchRequest
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.errors import FrontendError, UnsupportedPermissionModeError, VendorError
 from shim.state.config import VendorSettings, get_home_dir, get_shim_settings_path
 

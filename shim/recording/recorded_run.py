@@ -17,8 +17,7 @@ from shim.core.cast.format import (
     RecordingRecord,
 )
 from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL, parse_protocol_line
-from shim.core.claude.argv.flags import parse_argv
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation, parse_argv
 from shim.core.claude.messages import parse_user_message
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import (

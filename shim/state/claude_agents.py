@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.errors import CliArgumentError
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.io.stderr import warn

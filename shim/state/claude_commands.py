@@ -7,7 +7,7 @@ directory take precedence over files in the folders above it, up to the root of 
 import os
 from collections.abc import Iterator, Mapping
 
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.command_files import (
     PROJECT_SOURCE,
     USER_SOURCE,

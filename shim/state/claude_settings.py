@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.errors import CliArgumentError, FrontendError
 from shim.core.policy.settings import ClaudeSettings, SettingsSource, merge_settings
 from shim.core.reading.typed import Any

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Collection, Mapping
 
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.models import can_pass_model_name_as_argument
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError, format_spelling_suggestion

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.reading.values import as_dict, as_list, get_text
 from shim.io.stderr import warn

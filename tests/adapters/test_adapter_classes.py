@@ -6,7 +6,7 @@ import pytest
 
 from shim.adapters import build_replay_adapter, get_adapter
 from shim.core.adapter.adapter import Adapter, LaunchRequest, VendorCliInfo, VendorVariant
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.policy.policy import parse_permission_rule
 
 REQUEST = LaunchRequest(Invocation(), "", persistent=True)

@@ -15,8 +15,7 @@ from turn_stage import build_session_state
 from fuzzing.dialects import DIALECTS, select_dialect
 from fuzzing.inputs import FuzzRun
 from shim.conversation.drivers.open_translation import STABLE_SESSION_ID
-from shim.core.claude.argv.flags import parse_argv
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation, parse_argv
 from shim.core.claude.control import ControlSession
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.errors import FrontendError

@@ -21,7 +21,7 @@ from shim.core.bridge.frames import LogCursor
 from shim.core.bridge.prompts import PermissionPromptOutcome
 from shim.core.cast.compare import OutputDifference
 from shim.core.cast.verify import RecordingFinding
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.policy.policy import UnsupportedRule
 from shim.recording.folders import CastVerificationReport
 from shim.recording.rewrite import CastRewriteResult

@@ -23,7 +23,7 @@ from shim.conversation.startup import (
     prepare_conversation,
 )
 from shim.conversation.vendor_list import find_replay_path
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.merge import build_conversation_args, build_resume_point_args
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FailedVendorAttempt, FrontendError, ShimError, SystemResourceError

@@ -25,7 +25,7 @@ from shim.conversation.drivers.open_translation import choose_result_terminator_
 from shim.conversation.plan import can_change_permission_mode, can_prompt_frontend
 from shim.conversation.session_state import resolve_session_state_event_visibility
 from shim.core.bridge.frames import BYPASS_REFUSED_TEXT, RELOAD_SETTINGS
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.claude.writer import TERMINATORS
 from shim.core.dialects import DIALECTS

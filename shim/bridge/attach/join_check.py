@@ -15,7 +15,7 @@ from shim.core.bridge.join_table import (
     list_ignored_flags,
     list_stricter_settings,
 )
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.paths import resolve_invocation_paths, resolve_rule_paths
 from shim.core.errors import FrontendError
 from shim.core.policy.settings import ClaudeSettings, rank_permission_mode

@@ -5,7 +5,7 @@ session has accepted these hooks and servers.
 from collections.abc import Mapping, Sequence
 
 from shim.conversation.session_state import load_mcp_servers
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.reading.typed import Any
 
 LOCAL_SERVICE_KEYS = ("hooks", "sdkMcpServers")  # keys of an `initialize` request

@@ -23,7 +23,7 @@ from shim.bridge.ended_session import (
 from shim.bridge.registry import SessionRecord
 from shim.core.adapter.adapter import Adapter
 from shim.core.bridge.frames import DRIVE, WATCH, LogCursor
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.values import none_if_empty, shorten_session_id, split_machine
 from shim.process.find_program import find_program, resolve_command_prefix

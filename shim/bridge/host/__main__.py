@@ -18,8 +18,7 @@ from shim.bridge.launch import SessionSpec, read_session_spec
 from shim.bridge.log import RecordedSessionLog
 from shim.conversation.startup import prepare_conversation
 from shim.core.bridge.frames import encode_frame
-from shim.core.claude.argv.flags import parse_argv
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation, parse_argv
 from shim.core.claude.argv.paths import is_json
 from shim.core.claude.grammar import is_init_line
 from shim.core.claude.messages import parse_json_line

@@ -22,7 +22,7 @@ from shim.bridge.relay_process import (
 from shim.bridge.remote import check_relay_refusal, get_machine
 from shim.bridge.session_lookup import resolve_session_id
 from shim.core.bridge.relay import FileArgument, encode_command_request
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.merge import FRONTEND_FIELDS, build_conversation_args
 from shim.core.claude.argv.paths import is_json
 from shim.core.errors import FrontendError

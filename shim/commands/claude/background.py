@@ -25,7 +25,7 @@ from shim.commands.claude.command_output import (
 )
 from shim.conversation.drivers.dry_launcher import ProgramProbingLauncher
 from shim.conversation.startup import prepare_conversation
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.merge import (
     build_conversation_args,
     build_resume_point_args,

@@ -6,8 +6,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from shim.conversation.startup import ConversationStartup, prepare_conversation
-from shim.core.claude.argv.flags import check_machine_flags, check_resume_flags, parse_argv
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import (
+    Invocation,
+    check_machine_flags,
+    check_resume_flags,
+    parse_argv,
+)
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import FrontendError, RecordingRequiredError, ShimError
 from shim.core.reading.typed import TYPE_CHECKING

@@ -15,7 +15,7 @@ from shim.conversation.drivers.open_translation import (
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.translator import Translator
 from shim.core.api_errors import TurnEndCause
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.models import is_claude_model
 from shim.core.claude.writer import TERMINATORS
 from shim.core.dialects import StreamDialect, resolve_dialect

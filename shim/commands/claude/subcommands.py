@@ -9,8 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from shim.commands.claude.command_output import CommandOutput, print_command_output
-from shim.core.claude.argv.flags import FIRST_ARG_SUBCOMMANDS, parse_argv
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import FIRST_ARG_SUBCOMMANDS, Invocation, parse_argv
 from shim.core.errors import FrontendError
 
 

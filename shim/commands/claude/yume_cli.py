@@ -14,7 +14,7 @@ from shim.commands.claude.dropin import (
     reopen_closed_stdio,
     run_conversation,
 )
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.unknown_flags import build_misspelled_flag_error
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.errors import ShimError
 
 YES = "yes"

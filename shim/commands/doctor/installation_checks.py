@@ -18,7 +18,7 @@ from shim.commands.sessions.serve import REQUIRED_PACKAGES
 from shim.conversation.drivers.dry_launcher import DryRunLauncher
 from shim.conversation.startup import prepare_conversation
 from shim.core.bridge.frames import WATCH
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.models import parse_vendor_list
 from shim.core.errors import FrontendError, ShimError
 from shim.io.stderr import open_log

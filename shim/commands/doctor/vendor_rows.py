@@ -8,7 +8,7 @@ from shim.commands.doctor.abilities import EMULATED, NO, YES, collect_adapter_ab
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.untrusted_versions import describe_executed_denied_call
 from shim.core.adapter.versions import VersionCheck
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.errors import FrontendError, ShimError
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.diagnostics import escape_control_chars

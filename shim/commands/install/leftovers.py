@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.errors import FrontendError
 from shim.io.transcript import get_projects_dir
 from shim.state.config import get_config_dir, get_state_dir, load_shim_settings

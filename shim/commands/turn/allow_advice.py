@@ -10,7 +10,7 @@ from shim.bridge.decisions import DENIED_MESSAGE, find_narrowest_allow_rule
 from shim.conversation.plan import select_driver
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.adapter.enforcement import list_unsupported_rules
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.policy.policy import Policy, Workspace, parse_permission_rule
 from shim.core.reading.diagnostics import pluralize
 from shim.core.reading.values import as_dict, list_dicts

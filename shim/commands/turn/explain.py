@@ -18,8 +18,7 @@ from shim.conversation.plan import PASSTHROUGH_DRIVER
 from shim.conversation.startup import ConversationStartup, PlannedChildLaunch, prepare_conversation
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.enforcement import is_rule_enforced, list_unsupported_rules
-from shim.core.claude.argv.flags import parse_argv
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation, parse_argv
 from shim.core.errors import ShimError, UntrustedVendorVersionError
 from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.policy.policy import PermissionRule

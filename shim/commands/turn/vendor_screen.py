@@ -17,8 +17,7 @@ from shim.conversation.vendor_list import (
     choose_vendors,
 )
 from shim.core.adapter.adapter import Adapter
-from shim.core.claude.argv.flags import FLAG_BY_FIELD
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import FLAG_BY_FIELD, Invocation
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.io.signals import restore_default_signal_handlers

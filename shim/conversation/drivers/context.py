@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.versions import VersionCheck
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.models import OfferedModel, map_model_name
 from shim.core.dialects import DIALECTS, StreamDialect
 from shim.core.errors import FailedVendorAttempt

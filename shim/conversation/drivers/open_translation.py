@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from shim.adapters import get_adapter
 from shim.core.adapter.child_stream import ChildStream
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.subagent_log import SubagentLog
 from shim.core.claude.usage import MessageUsageCounter
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter

@@ -18,7 +18,7 @@ from shim.core.adapter.request import (  # re-exported, so that adapters import 
 )
 from shim.core.adapter.tools import Tools
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.errors import UnsupportedPermissionModeError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol

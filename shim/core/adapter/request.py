@@ -4,7 +4,7 @@ messages for a persistent child.
 
 from collections.abc import Callable, Mapping
 
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 from shim.core.reading.values import as_dict
 

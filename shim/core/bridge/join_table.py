@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from shim.core.bridge.status import shorten_first_line
-from shim.core.claude.argv.flags import FLAG_BY_FIELD
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import FLAG_BY_FIELD, Invocation
 from shim.core.claude.argv.merge import FRONTEND_FIELDS
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.policy import PRE_TOOL_EVENT

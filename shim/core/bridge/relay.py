@@ -19,8 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shim.core.bridge.frames import FrameError, encode_frame, parse_frame
-from shim.core.claude.argv.flags import parse_argv
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation, parse_argv
 from shim.core.errors import FrontendError
 from shim.core.reading.values import as_dict, as_list, canonicalize_uuid
 

@@ -9,7 +9,7 @@ rules of the session, so an agent may never do more than the session.
 from collections.abc import Callable, Mapping
 
 from shim.core.claude.agent_definitions import INHERITED_MODEL, AgentDefinition
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.merge import SESSION_FIELDS, build_conversation_args
 from shim.core.claude.hooks.callbacks import (
     AGENT_START_EVENT,

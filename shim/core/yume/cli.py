@@ -5,7 +5,7 @@ yume-cli start --provider P --model M --cwd D --session-id ID [--prompt P] [--re
 
 from collections.abc import Sequence
 
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.unknown_flags import find_similar_permission_flag
 from shim.core.reading.typed import Any, NamedTuple
 

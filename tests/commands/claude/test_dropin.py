@@ -930,7 +930,7 @@ def _fixture(case):
 def test_recorder_does_not_wait_after_a_signal_exit_status(monkeypatch, status, expected):
     """The signal was for the loop. The sender may kill the shim a moment later."""
     from shim.commands.claude import dropin
-    from shim.core.claude.argv.invocation import Invocation
+    from shim.core.claude.argv.flags import Invocation
 
     class Recorder:
         def close(self, is_terminating):

@@ -8,9 +8,9 @@ from shim.core.claude.argv.flags import (
     FLAGS,
     SINGLE_VALUE,
     Flag,
+    Invocation,
     parse_argv,
 )
-from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict, as_list

@@ -6,7 +6,7 @@ import posixpath
 
 import orjson
 
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.policy.paths import resolve_rule_path
 from shim.core.policy.policy import PermissionRule, parse_permission_rule
 from shim.core.reading.json_text import dump_json

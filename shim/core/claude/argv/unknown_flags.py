@@ -13,8 +13,8 @@ from shim.core.claude.argv.flags import (
     FLAG_BY_NAME,
     MAX_FLAG_CHARS,
     SHIM_FLAG_PREFIX,
+    Invocation,
 )
-from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.reading.diagnostics import escape_control_chars
 
