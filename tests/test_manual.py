@@ -29,7 +29,7 @@ from shim.core.bridge.join_table import JOIN_TABLE, JoinRule
 from shim.core.claude.argv import flags as argv
 from shim.core.turn.outcome import ChildExit
 from shim.profiles.schema.tables import PROFILE_TABLES
-from shim.state import config
+from shim.state import settings_file
 from shim.state.own_profiles import register_user_profiles
 from tests.test_contract import read_rules
 from tests.test_layering import FLOORS
@@ -205,12 +205,14 @@ def test_settings_page_lists_exactly_the_supported_settings():
         for line in text.splitlines()
         if line.startswith("| `") and (code := CODE.findall(line))
     ]
-    tools = [f"[tools] {key}" for key in config.TOOL_KEY_KINDS]
+    tools = [f"[tools] {key}" for key in settings_file.TOOL_KEY_KINDS]
     keys = [
-        key for key in config.KEY_KINDS if key not in ("tools", "vendors", "models", "machines")
+        key
+        for key in settings_file.KEY_KINDS
+        if key not in ("tools", "vendors", "models", "machines")
     ]
     tools += ["[models]", "[machines]"]
-    assert sorted(rows) == sorted([*keys, *tools, *config.VENDOR_KEY_KINDS])
+    assert sorted(rows) == sorted([*keys, *tools, *settings_file.VENDOR_KEY_KINDS])
 
 
 def silent():

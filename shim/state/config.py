@@ -2,8 +2,7 @@
 override the file.
 
 Settings are never read from the working directory, because a cloned repository must not choose
-which programs are run. An error message names the file, the line, the key, the value and the
-allowed values.
+which programs are run.
 """
 
 import os
@@ -11,145 +10,20 @@ import sys
 from collections.abc import Collection, Mapping
 
 from shim.core.claude.argv.flags import Invocation
-from shim.core.claude.argv.models import can_pass_model_name_as_argument
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
-from shim.core.reading.values import is_valid_vendor_name
+from shim.core.reading.values import MAX_NUMBER
 from shim.io.stderr import LOG_LEVELS
 
 if TYPE_CHECKING:
     from shim.profiles.check.config_node import ConfigNode
 
-MAX_CONFIG_BYTES = 1024 * 1024  # the size limit for a settings file
 JOIN_FILE = "join.json"  # in the folder of the fleet
-MAX_NUMBER = 2**53  # the largest number in the settings; seconds and bytes are far below
 
 Table = Mapping[str, Any]
 Keys = tuple[str | int, ...]
-
-# The kinds of values.
-TEXT = "a string"
-TEXTS = "a list of strings"
-NAMES = "a name or a list of names"
-VARIABLE = "a string or a number"
-MODEL = "a vendor's name for a model"
-NUMBER = "a number"
-SECONDS = "a number of seconds above 0"
-SWITCH = "true or false"
-TABLE = "a table"
-
-
-def load_settings_table(path: str, *, must_exist: bool) -> Table:
-    """Load the settings file as a TOML table. Return {} if the file does not exist and is optional.
-    Raise FrontendError if the file is not valid TOML.
-    """
-    if not (must_exist or os.path.lexists(path)):
-        return {}  # the file is also missing if the home directory is not a folder
-    try:
-        data = _read_bytes(path)
-    except FileNotFoundError:
-        raise FrontendError(f"the settings file {path} does not exist") from None
-    except OSError as error:
-        raise FrontendError(f"the settings file {path} cannot be read: {error.strerror}") from None
-    if len(data) > MAX_CONFIG_BYTES:
-        raise FrontendError(f"the settings file {path} is larger than {MAX_CONFIG_BYTES} bytes")
-    import tomllib
-
-    try:
-        return tomllib.loads(data.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise FrontendError(f"the settings file {path} is not UTF-8 (at line {line})") from None
-    except RecursionError:
-        raise FrontendError(
-            f"the settings file {path} is not TOML: its tables or lists are nested too deep"
-        ) from None
-    except ValueError as error:
-        last_line = data.count(b"\n") + 1
-        message = str(error).replace(
-            "at end of document", f"at line {last_line}, the end of the file"
-        )
-        raise FrontendError(f"the settings file {path} is not TOML: {message}") from None
-
-
-def _read_bytes(path: str) -> bytes:
-    """Return the contents of a file. Raise OSError for a pipe, and for any device except the null
-    device.
-    """
-    if path == os.devnull:
-        return b""
-    from shim.state.files import open_regular_file
-
-    with open(open_regular_file(path), "rb") as file:
-        return file.read(MAX_CONFIG_BYTES + 1)
-
-
-def check_settings_table(
-    path: str, parent_keys: Keys, table: Table, value_kinds: Mapping[str, str]
-) -> None:
-    """Raise FrontendError for a key that is not in `value_kinds`, and for a value of the wrong
-    kind.
-
-    `parent_keys` is the path of keys that leads to the table.
-    """
-    for key, value in table.items():
-        if key not in value_kinds:
-            raise create_config_node(path, (*parent_keys, key), value).build_unknown_key_error(
-                value_kinds
-            )
-        if not _matches_kind(value, value_kinds[key]):
-            raise create_invalid_value_error(path, (*parent_keys, key), value, value_kinds[key])
-
-
-def _matches_kind(value: object, kind: str) -> bool:
-    if kind == SWITCH:
-        return isinstance(value, bool)
-    if kind == NUMBER:
-        if not isinstance(value, int | float):
-            return False
-        if isinstance(value, bool):
-            return False
-        return 0 <= value < MAX_NUMBER
-    if kind == SECONDS:
-        if not _matches_kind(value, NUMBER):
-            return False
-        return value != 0
-    if kind == TABLE:
-        return isinstance(value, dict)
-    if kind == VARIABLE:
-        if not isinstance(value, str | int | float):
-            return False
-        return not isinstance(value, bool)
-    if kind == MODEL:
-        if not isinstance(value, str):
-            return False
-        return can_pass_model_name_as_argument(value)
-    if isinstance(value, str):
-        return kind in (TEXT, NAMES)
-    if kind not in (TEXTS, NAMES):
-        return False
-    if not isinstance(value, list):
-        return False
-    return all(isinstance(item, str) for item in value)
-
-
-def create_invalid_value_error(path: str, keys: Keys, value: object, allowed: str) -> FrontendError:
-    """Create the error for a value that is not `allowed`."""
-    return create_config_node(path, keys, value).build_error(allowed)
-
-
-def create_config_node(path: str, keys: Keys, value: object) -> "ConfigNode":
-    """Return the config node for an invalid value in the settings file. The value's line number is
-    determined only when the error message is built.
-    """
-    from shim.profiles.check.config_node import ConfigNode, ConfigSource
-
-    return ConfigNode(
-        ConfigSource(path, lambda: _read_bytes(path).decode("utf-8", "replace")), value, keys
-    )
-
 
 # Size limits for a recording. The default is enough for a day with a verbose vendor. The minimum is
 # enough for one turn.
@@ -227,11 +101,11 @@ class ShimSettings(NamedTuple):
         self, keys: Keys, allowed: Collection[str], value: object
     ) -> FrontendError:
         """Create the error for a value in the settings file that is not `allowed`."""
-        return create_config_node(self.path, keys, value).build_choice_error(allowed)
+        return _create_node(self.path, keys, value).build_choice_error(allowed)
 
     def create_unknown_key_error(self, keys: Keys, allowed: Collection[str]) -> FrontendError:
         """Create the error for a key in the settings file that is not `allowed`."""
-        return create_config_node(self.path, keys, None).build_unknown_key_error(allowed)
+        return _create_node(self.path, keys, None).build_unknown_key_error(allowed)
 
     def resolve_redaction_mode(self) -> str:
         """Return where secrets are redacted: the configured mode, or the dialect's default."""
@@ -281,53 +155,6 @@ TIMEOUT_VARIABLES = {
 
 LOG_VALUES = (*LOG_LEVELS, "LEVEL:FILE")
 
-# The kind of value for each key.
-KEY_KINDS = {
-    "vendor": NAMES,
-    "dialect": TEXT,
-    "terminator": TEXT,
-    "tui": TEXT,
-    "bridge": SWITCH,
-    "bridge_idle": SECONDS,
-    "bridge_days": NUMBER,
-    "bridge_answers": TEXT,
-    "record": TEXT,
-    "record_strict": SWITCH,
-    "record_max_bytes": NUMBER,
-    "redact": TEXT,
-    "max_line_bytes": NUMBER,
-    "max_inbound_bytes": NUMBER,
-    "first_byte_timeout": SECONDS,
-    "idle_timeout": SECONDS,
-    "tool_timeout": SECONDS,
-    "heartbeat_timeout": SECONDS,
-    "permission_timeout": SECONDS,
-    "end_grace": NUMBER,
-    "transcripts": SWITCH,
-    "log": TEXT,
-    "fleet_start": SWITCH,  # read by shim.state.machines, when a member of the fleet connects
-    "machines": TABLE,  # parsed by shim.state.machines, when a command needs it
-    "models": TABLE,
-    "tools": TABLE,
-    "vendors": TABLE,
-}
-VENDOR_TIMEOUT_KINDS = dict.fromkeys(
-    (*(name.removesuffix("_timeout") for name in DEFAULT_TIMEOUTS_S), *DEFAULT_TIMEOUTS_S), SECONDS
-)
-TOOL_KEY_KINDS = {"deny": TEXTS, "hide": TEXTS}
-VENDOR_KEY_KINDS = {
-    "bin": TEXT,
-    "args": TEXTS,
-    "env": TABLE,
-    "launcher": TEXTS,
-    "driver": TEXT,
-    "variant": TEXT,
-    "trust": SWITCH,
-    "trust_version": SWITCH,
-    "late_denials": SWITCH,
-    "models": TABLE,
-    "timeouts": TABLE,
-}
 TWO_WAY = "two-way"  # one child per conversation, which reads all messages from stdin
 ONE_WAY = "one-way"  # one child per message; the child reads no further messages
 DRIVERS = (TWO_WAY, ONE_WAY)
@@ -359,8 +186,12 @@ def has_machines(invocation: Invocation, environment: Mapping[str, str]) -> bool
     if has_fleet(environment):
         return True
     path = get_shim_settings_path(invocation, environment)
+    if not os.path.isfile(path):
+        return False
+    from shim.state.settings_file import read_settings_file
+
     try:
-        return os.path.isfile(path) and b"machines" in _read_bytes(path)
+        return b"machines" in read_settings_file(path)
     except OSError:
         return False  # loading the settings reports the error
 
@@ -382,41 +213,13 @@ def load_shim_settings(
     FrontendError for an error in any of these sources.
     """
     path = get_shim_settings_path(invocation, environment)
-    table = load_settings_table(
-        path, must_exist=bool(invocation.shim_config or environment.get("SHIM_CONFIG"))
-    )
-    check_settings_table(path, (), table, KEY_KINDS)
+    must_exist = bool(invocation.shim_config or environment.get("SHIM_CONFIG"))
+    table = _load_table(path, must_exist=must_exist)
     tools = table.get("tools", {})
-    check_settings_table(path, ("tools",), tools, TOOL_KEY_KINDS)
-    vendors = {}
-    for name, settings in table.get("vendors", {}).items():
-        if not is_valid_vendor_name(name) or not isinstance(settings, dict):
-            raise create_invalid_value_error(
-                path, ("vendors", name), settings, "a table under a vendor's name"
-            )
-        check_settings_table(path, ("vendors", name), settings, VENDOR_KEY_KINDS)
-        check_settings_table(
-            path,
-            ("vendors", name, "timeouts"),
-            settings.get("timeouts", {}),
-            VENDOR_TIMEOUT_KINDS,
-        )
-        for key, kind in (("env", VARIABLE), ("models", MODEL)):
-            entries = settings.get(key, {})
-            check_settings_table(
-                path, ("vendors", name, key), entries, dict.fromkeys(entries, kind)
-            )
-        for key in ("bin", "launcher"):
-            _check_program(path, ("vendors", name, key), settings.get(key) or "")
-        if settings.get("driver", DRIVERS[0]) not in DRIVERS:
-            raise create_config_node(
-                path, ("vendors", name, "driver"), settings["driver"]
-            ).build_choice_error(DRIVERS)
-        vendors[name] = _parse_vendor(settings)
+    vendors = {name: _parse_vendor(settings) for name, settings in table.get("vendors", {}).items()}
     models = table.get("models")
     if not models:
         models = {}
-    check_settings_table(path, ("models",), models, dict.fromkeys(models, MODEL))
     chosen_vendor = table.get("vendor")
     if not chosen_vendor:
         chosen_vendor = ()
@@ -458,6 +261,33 @@ def load_shim_settings(
         models=models,
         path=path,
     )
+
+
+def _load_table(path: str, *, must_exist: bool) -> Table:
+    """Load the settings file as a checked TOML table. Return {} if the file does not exist and is
+    optional.
+    """
+    if not (must_exist or os.path.lexists(path)):
+        return {}  # the file is also missing if the home directory is not a folder
+    from shim.state.settings_file import check_settings, load_settings_table
+
+    table = load_settings_table(path)
+    check_settings(path, table, drivers=DRIVERS, timeout_names=DEFAULT_TIMEOUTS_S)
+    return table
+
+
+def _create_value_error(path: str, keys: Keys, value: object, allowed: str) -> FrontendError:
+    """Create the error for a value in the settings file that is not `allowed`."""
+    from shim.state.settings_file import create_invalid_value_error
+
+    return create_invalid_value_error(path, keys, value, allowed)
+
+
+def _create_node(path: str, keys: Keys, value: object) -> "ConfigNode":
+    """Create the config node for an invalid value in the settings file."""
+    from shim.state.settings_file import create_config_node
+
+    return create_config_node(path, keys, value)
 
 
 def _share_settings(vendors: Mapping[str, VendorSettings]) -> Mapping[str, VendorSettings]:
@@ -534,9 +364,7 @@ def _resolve_max_line_bytes(path: str, environment: Mapping[str, str], table: Ta
 def _parse_bytes(path: str, table: Table, key: str, default: int, minimum: int) -> int:
     value = table.get(key, default)
     if value < minimum:
-        raise create_invalid_value_error(
-            path, (key,), value, f"a number of bytes, at least {minimum}"
-        )
+        raise _create_value_error(path, (key,), value, f"a number of bytes, at least {minimum}")
     return int(value)
 
 
@@ -550,7 +378,7 @@ def _parse_record_path(path: str, table: Table) -> str:
     home = os.path.expanduser("~")
     if value.startswith("~/") and os.path.isabs(home):
         return home + value[1:]
-    raise create_invalid_value_error(
+    raise _create_value_error(
         path, ("record",), value, "an absolute path, or one that begins with ~/"
     )
 
@@ -638,22 +466,8 @@ def _resolve_choice(
     if not value:
         return default
     if value not in CHOICES[key]:
-        raise create_config_node(path, (key,), value).build_choice_error(CHOICES[key])
+        raise _create_node(path, (key,), value).build_choice_error(CHOICES[key])
     return str(value)
-
-
-def _check_program(path: str, keys: Keys, value: str | list[str]) -> None:
-    """Raise FrontendError if the path of a program or a command prefix is relative to the working
-    directory.
-    """
-    if isinstance(value, str):
-        program = value
-    else:
-        program = value[0]
-    if os.sep in program and not (os.path.isabs(program) or program.startswith("~/")):
-        raise create_invalid_value_error(
-            path, keys, value, "an absolute path, ~/… or a bare name on PATH"
-        )
 
 
 def _resolve_log(
@@ -669,7 +483,7 @@ def _resolve_log(
             return value
     value = table.get("log")
     if value and value.partition(":")[0] not in LOG_LEVELS:
-        raise create_config_node(path, ("log",), value).build_choice_error(LOG_VALUES)
+        raise _create_node(path, ("log",), value).build_choice_error(LOG_VALUES)
     return value
 
 

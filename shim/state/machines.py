@@ -8,6 +8,7 @@ lab = "ssh:me@lab.example ~/.local/bin/shim"  # the path of the shim, if it is n
 The last listing of the fleet is stored, so that commands know its machines without a connection.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -18,14 +19,9 @@ from shim.core.claude.argv.flags import Invocation
 from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.reading.values import as_dict, as_list, get_text
 from shim.io.stderr import warn
-from shim.state.config import (
-    create_invalid_value_error,
-    get_fleet_folder,
-    get_shim_settings_path,
-    has_fleet,
-    load_settings_table,
-)
+from shim.state.config import get_fleet_folder, get_shim_settings_path, has_fleet
 from shim.state.files import read_state_file
+from shim.state.settings_file import Table, create_invalid_value_error, load_settings_table
 
 SSH_PREFIX = "ssh:"
 DEFAULT_PROGRAM = "shim"
@@ -66,9 +62,15 @@ def load_machines(environment: Mapping[str, str]) -> Mapping[str, Machine]:
     the same name. Raise FrontendError if an entry of the settings is not valid.
     """
     path = get_shim_settings_path(Invocation(), environment)
-    table = load_settings_table(path, must_exist=False)
+    table = _load_optional_table(path)
     fleet = {name: Machine(name) for name in _load_fleet_names(environment)}
     return {**fleet, **parse_machines(path, table.get("machines") or {})}
+
+
+def _load_optional_table(path: str) -> Table:
+    if not os.path.lexists(path):
+        return {}
+    return load_settings_table(path)
 
 
 def _load_fleet_names(environment: Mapping[str, str]) -> list[str]:
@@ -91,7 +93,7 @@ def may_fleet_start(environment: Mapping[str, str]) -> bool:
     the settings file is not valid.
     """
     path = get_shim_settings_path(Invocation(), environment)
-    return load_settings_table(path, must_exist=False).get("fleet_start") is True
+    return _load_optional_table(path).get("fleet_start") is True
 
 
 def build_check_command(machine: Machine) -> str:

@@ -8,13 +8,12 @@ from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError
 from shim.core.reading import MAX_LINE_BYTES
 from shim.state.config import (
-    KEY_KINDS,
-    VENDOR_KEY_KINDS,
     VendorSettings,
     get_config_dir,
     get_state_dir,
     load_shim_settings,
 )
+from shim.state.settings_file import KEY_KINDS, VENDOR_KEY_KINDS
 
 
 def load_box_config(box, *args, **environment):

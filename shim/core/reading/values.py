@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from shim.core.reading.typed import Any
 
+MAX_NUMBER = 2**53  # the largest number in the settings; seconds and bytes are far below
+
 
 def as_dict(value: object) -> dict[str, Any]:
     """Return `value` if it is a dict, otherwise an empty dict."""
