@@ -14,6 +14,7 @@ from shim.conversation.drivers.context import (
 )
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.adapter.child_stream import ChildStream
+from shim.core.claude.control.session_reports import list_command_names, list_mcp_server_entries
 from shim.core.claude.output_writer import OutputWriter
 from shim.core.claude.session_state import SessionState, SessionUsage
 from shim.core.reading.limits import StoreText
@@ -179,9 +180,9 @@ class TurnLifecycle:
                 state.options.session_id,
                 requested_id=self._choose_session_id(),
                 vendor_session_usage=vendor_session_usage,
-                list_servers=lambda: (state.list_mcp_server_entries(), state.list_sdk_mcp_tools()),
+                list_servers=lambda: (list_mcp_server_entries(state), state.list_sdk_mcp_tools()),
                 list_server_names=lambda: self._list_server_names(policy),
-                list_commands=state.list_command_names,
+                list_commands=lambda: list_command_names(state),
             ),
             limits=ConversationLimits(
                 max_turns=max_turns,

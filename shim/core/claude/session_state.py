@@ -5,8 +5,6 @@ the permission rules and the MCP servers.
 from collections.abc import Callable, Iterable, Mapping
 
 from shim.core.claude.argv.models import (
-    CLAUDE_EFFORT_LEVELS,
-    DEFAULT_MODEL,
     OfferedModel,
     is_claude_model,
     is_impossible_claude_model,
@@ -22,12 +20,10 @@ from shim.core.policy.policy import (
     PermissionRule,
     Policy,
     PolicyDecision,
-    normalize_mcp_name,
     parse_permission_rules,
 )
 from shim.core.policy.settings import ClaudeSettings, SettingsSource
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
-from shim.core.reading.values import as_dict
 
 if TYPE_CHECKING:
     from shim.core.claude.agent_definitions import AgentDefinition, AgentDefinitions
@@ -38,7 +34,7 @@ if TYPE_CHECKING:
     from shim.core.claude.local_commands import LocalCommand
     from shim.core.claude.mcp_reports import McpServerReport
     from shim.core.claude.messages import UserMessage
-    from shim.core.claude.offered_commands import CommandNames, OfferedCommand
+    from shim.core.claude.offered_commands import OfferedCommand
     from shim.core.claude.permissions import PermissionRuleChange, WorkingDirectoryChange
     from shim.core.claude.sdk_servers import SdkMcpServerRegistry
     from shim.core.claude.usage import Usage
@@ -370,51 +366,6 @@ class SessionState:
         self.server_revision += 1
         self.server_statuses = {}
 
-    def list_mcp_server_entries(self, *, detailed: bool = False) -> list[dict[str, Any]]:
-        """Return the MCP servers' entries for `init`. If `detailed` is set, return their entries
-        for `mcp_status`.
-
-        An external server is listed as `pending` until the vendor has reported its status. If the
-        vendor cannot use a server, the server's status is `failed`.
-        """
-        unsupported_reason = ""
-        if not self.vendor.accepts_mcp_servers:
-            unsupported_reason = f"{self.vendor.display_name} does not support MCP servers"
-        entries = []
-        for server in self.sdk_servers:
-            entry = server.mcp_server_entry_in_init
-            if detailed:
-                entry = server.mcp_server_entry_in_status
-            failure = self.sdk_servers_error or unsupported_reason
-            entries.append(entry | _build_failure_fields(failure, detailed=detailed))
-        for name in (*self.configured_servers, *self.disabled_servers):
-            if name not in self.sdk_servers.names:
-                entry = self._build_external_entry(name, detailed=detailed)
-                failure = unsupported_reason
-                entries.append(entry | _build_failure_fields(failure, detailed=detailed))
-        return entries
-
-    def _build_external_entry(self, name: str, *, detailed: bool) -> dict[str, Any]:
-        """Return the entry of a server that the vendor connects to."""
-        from shim.core.claude.mcp_reports import McpServerReport, describe_server_config
-
-        report = self.server_statuses.get(normalize_mcp_name(name), McpServerReport("pending"))
-        config = self.configured_servers.get(name)
-        if config is None:
-            report = McpServerReport("disabled")
-            config = self.disabled_servers[name]
-        entry: dict[str, Any] = {"name": name, "status": report.status, "source": "dynamic"}
-        if not detailed:
-            return entry
-        public_config = describe_server_config(as_dict(config))
-        if report.error:
-            entry["error"] = report.error
-        return entry | {
-            "config": public_config,
-            "transport": public_config["type"],
-            "scope": "dynamic",
-        }
-
     def list_sdk_mcp_tools(self) -> list[str]:
         """Return the names of the tools on MCP servers in the frontend's process, and of the shim's
         own tool for subagents. Return [] if the vendor cannot reach these servers.
@@ -478,51 +429,14 @@ class SessionState:
         return self.offered_commands
 
     @property
-    def _answers_local_commands(self) -> bool:
+    def answers_local_commands(self) -> bool:
+        """Whether the shim answers its own commands, such as /clear."""
         return self.options.answers_commands and self.options.has_commands
-
-    def list_command_names(self) -> "CommandNames":
-        """Return the names of the commands for `init`."""
-        from shim.core.claude.offered_commands import LOCAL_COMMANDS, CommandNames
-
-        files = [file for file in self.command_files if file.can_be_invoked]
-        local_names: tuple[str, ...] = ()
-        if self._answers_local_commands:
-            local_names = tuple(command.name for command in LOCAL_COMMANDS)
-        return CommandNames(
-            (*(file.name for file in files), *local_names),
-            tuple(file.name for file in files if file.skill_folder),
-            tuple(command.name for command in self.vendor_commands),
-        )
-
-    def list_output_styles(self) -> list[str]:
-        """Return the names of the output styles: the default style, and the style in the settings."""
-        return list(dict.fromkeys(("default", self.options.output_style)))
 
     def add_flag_settings(self, settings: Mapping[str, Any]) -> None:
         """Merge settings into the frontend's earlier settings. A value of None removes its key."""
         merged = {**self.flag_settings, **settings}
         self.flag_settings = {key: value for key, value in merged.items() if value is not None}
-
-    def describe_command_files(self) -> list[dict[str, Any]]:
-        """Return the entries of Claude's command files and skills for a frontend."""
-        return [file.to_json() for file in self.command_files if file.can_be_invoked]
-
-    def describe_commands(self) -> list[dict[str, Any]]:
-        """Return the commands for the answer to `initialize`: Claude's files, the shim's own
-        commands and the vendor's commands. If several commands have the same name, a message
-        invokes the first of them.
-        """
-        entries = self.describe_command_files()
-        if self._answers_local_commands:
-            from shim.core.claude.offered_commands import describe_local_commands
-
-            entries += describe_local_commands()
-        names = {name for entry in entries for name in (entry["name"], *entry.get("aliases", ()))}
-        entries += [
-            command.to_json() for command in self.vendor_commands if command.name not in names
-        ]
-        return entries
 
     def switch_vendor(self, vendor: VendorCapabilities) -> None:
         """Continue the session with another vendor.
@@ -691,59 +605,3 @@ class SessionState:
 
     def resolve_model_name(self) -> str:
         return self.model or self.reported_model or "default"
-
-    def list_models(self) -> list[dict[str, Any]]:
-        """Return the models that the user can select, starting with the default. The list is never
-        empty, because some clients read its first element without a check (C3).
-        """
-        vendor_name = self.vendor.display_name
-        default = {
-            "value": DEFAULT_MODEL,
-            "displayName": f"Default ({vendor_name})",
-            "description": f"The default model of {vendor_name}",
-        }
-        if self.reported_model:
-            default["resolvedModel"] = self.reported_model
-        models = [default]
-        for offered in self._merge_offered_models():
-            if offered.name != DEFAULT_MODEL and (model := self.options.map_model(offered.name)):
-                models.append(
-                    {
-                        "value": offered.name,
-                        "resolvedModel": model,
-                        "displayName": offered.display_name or offered.name,
-                        "description": offered.description or f"{model} through {vendor_name}",
-                    }
-                )
-        abilities: dict[str, Any] = {
-            "supportsAdaptiveThinking": False,
-            "supportsFastMode": False,
-            "supportsAutoMode": self.vendor.has_auto_mode,
-        }
-        if self.vendor.accepts_effort:
-            abilities |= {
-                "supportsEffort": True,
-                "supportedEffortLevels": list(CLAUDE_EFFORT_LEVELS),
-            }
-        return [model | abilities for model in models]
-
-    def _merge_offered_models(self) -> Iterable[OfferedModel]:
-        """Return each offered model once. Texts that the vendor has sent in this session take
-        precedence.
-        """
-        models = {model.name: model for model in self.options.list_models()}
-        models |= {model.name: model for model in self.offered_models}
-        if self.initial_model is not None:
-            models.setdefault(self.initial_model, OfferedModel(self.initial_model))
-        return models.values()
-
-
-def _build_failure_fields(reason: str, *, detailed: bool) -> dict[str, str]:
-    """Return the fields to add to the entry of a server that cannot be used for this reason. If
-    there is no reason, return {}.
-    """
-    if not reason:
-        return {}
-    if detailed:
-        return {"status": "failed", "error": reason}
-    return {"status": "failed"}

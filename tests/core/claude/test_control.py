@@ -19,6 +19,7 @@ from shim.core.claude.control.actions import (
 )
 from shim.core.claude.control.handlers import REQUEST_HANDLERS
 from shim.core.claude.control.session import ControlSession
+from shim.core.claude.control.session_reports import describe_models
 from shim.core.claude.ignored_options import IGNORED_INITIALIZE_FIELDS
 from shim.core.claude.mcp_reports import McpServerReport
 from shim.core.claude.messages import parse_user_message
@@ -1055,7 +1056,7 @@ def test_effort_without_effect_is_accepted_and_reported_once():
 @pytest.mark.parametrize("takes", [True, False])
 def test_models_list_effort_levels_only_if_the_vendor_accepts_effort(takes):
     """C3"""
-    (listed,) = control(accepts_effort=takes).session_state.list_models()
+    (listed,) = describe_models(control(accepts_effort=takes).session_state)
     assert ("supportedEffortLevels" in listed) is takes
 
 

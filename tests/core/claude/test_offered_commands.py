@@ -1,6 +1,7 @@
 """The commands of vendors and of the shim, as frontends list them."""
 
 from shim.core.claude.command_files import CommandFile
+from shim.core.claude.control.session_reports import describe_commands, list_command_names
 from shim.core.claude.local_commands import COMMAND_KINDS
 from shim.core.claude.offered_commands import (
     LOCAL_COMMANDS,
@@ -49,19 +50,19 @@ def test_invalid_commands_are_left_out():
 
 
 def test_commands_are_listed_in_the_order_in_which_they_are_reached():
-    entries = session(answers_commands=True).describe_commands()
+    entries = describe_commands(session(answers_commands=True))
     names = [entry["name"] for entry in entries]
     assert names == ["sk", "args", "clear", "compact", "context", "usage", "init"]
     assert entries[2]["aliases"] == ["reset", "new"] and entries[2]["builtin"] is True
     assert entries[-1] == {"name": "init", "description": "Write a file", "argumentHint": ""}
-    names = session(answers_commands=True).list_command_names()
+    names = list_command_names(session(answers_commands=True))
     assert names.listed == ("sk", "args", "clear", "compact", "context", "usage")
     assert (names.skills, names.vendor) == (("sk",), ("init", "clear"))
 
 
 def test_only_commands_that_the_shim_answers_are_listed_as_builtin():
     for options in ({"answers_commands": False}, {"answers_commands": True, "has_commands": False}):
-        names = [entry["name"] for entry in session(**options).describe_commands()]
+        names = [entry["name"] for entry in describe_commands(session(**options))]
         assert names == ["sk", "args", "init", "clear"]
     local_names = {
         name for command, aliases in LOCAL_COMMANDS.items() for name in (command.name, *aliases)
@@ -71,8 +72,8 @@ def test_only_commands_that_the_shim_answers_are_listed_as_builtin():
 
 def test_commands_of_this_session_replace_those_of_the_last_session():
     state = session()
-    assert state.list_command_names().vendor == ("init", "clear")
+    assert list_command_names(state).vendor == ("init", "clear")
     state.offered_commands = (OfferedCommand("new"),)
-    assert state.list_command_names().vendor == ("new",)
+    assert list_command_names(state).vendor == ("new",)
     state.switch_vendor(VendorCapabilities("another"))
-    assert state.list_command_names().vendor == ("init", "clear")
+    assert list_command_names(state).vendor == ("init", "clear")

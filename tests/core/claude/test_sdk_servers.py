@@ -8,6 +8,7 @@ import pytest
 from sweeps import loop_over_rows
 from turn_stage import build_session_state
 
+from shim.core.claude.control.session_reports import list_mcp_server_entries
 from shim.core.claude.sdk_servers import (
     CLOSED_TEXT,
     MAX_PENDING_REQUESTS,
@@ -334,7 +335,7 @@ def test_unreachable_sdk_servers_are_failed_and_list_no_tools():
         "other does not support MCP servers that run as a command (stdio)"
     )
     assert [
-        (server["name"], server["status"]) for server in session_state.list_mcp_server_entries()
+        (server["name"], server["status"]) for server in list_mcp_server_entries(session_state)
     ] == [
         ("calc", "failed"),
         ("far", "pending"),

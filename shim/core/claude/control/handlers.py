@@ -9,6 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from shim.core.claude.argv.models import DEFAULT_MODEL, parse_effort_level
+from shim.core.claude.control.session_reports import (
+    describe_command_files,
+    describe_commands,
+    describe_models,
+    list_mcp_server_entries,
+    list_output_styles,
+)
 from shim.core.claude.hooks.callbacks import HookCallbacks
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.session_state import MODE_NAMES, SessionState
@@ -71,11 +78,11 @@ def _initialize_session(
     _add_agents(frontend, request)
     _report_ignored_fields(frontend, request)
     body = {
-        "commands": state.describe_commands(),
+        "commands": describe_commands(state),
         "agents": [agent.to_json() for agent in state.usable_agents],
         "output_style": state.options.output_style,
-        "available_output_styles": state.list_output_styles(),
-        "models": state.list_models(),
+        "available_output_styles": list_output_styles(state),
+        "models": describe_models(state),
         "account": {
             "tokenSource": "none",
             "apiKeySource": "none",
@@ -310,7 +317,7 @@ def _list_texts(value: object) -> list[str]:
 
 
 def _list_models(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    return {"models": frontend.session_state.list_models()}
+    return {"models": describe_models(frontend.session_state)}
 
 
 def _set_mcp_servers(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
@@ -322,7 +329,7 @@ def _set_mcp_servers(frontend: FrontendConversationState, request: ControlReques
 def _describe_mcp_servers(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
-    return {"mcpServers": frontend.session_state.list_mcp_server_entries(detailed=True)}
+    return {"mcpServers": list_mcp_server_entries(frontend.session_state, detailed=True)}
 
 
 def _deliver_mcp_message(
@@ -447,13 +454,13 @@ def _refuse_resource(frontend: FrontendConversationState, request: ControlReques
 def _reload_skills(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
     """Read Claude's command files and skills again. Return all of them."""
     frontend.session_state.discard_command_files()
-    return {"skills": frontend.session_state.describe_command_files()}
+    return {"skills": describe_command_files(frontend.session_state)}
 
 
 def _list_output_styles(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
-    return {"available_output_styles": frontend.session_state.list_output_styles()}
+    return {"available_output_styles": list_output_styles(frontend.session_state)}
 
 
 def _describe_plugins(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
@@ -462,10 +469,10 @@ def _describe_plugins(frontend: FrontendConversationState, request: ControlReque
     if request.get("add_plugins"):
         raise ControlRequestError(f"{state.vendor.display_name} cannot load plugins")
     return {
-        "commands": state.describe_commands(),
+        "commands": describe_commands(state),
         "agents": [agent.to_json() for agent in state.usable_agents],
         "plugins": [],
-        "mcpServers": state.list_mcp_server_entries(detailed=True),
+        "mcpServers": list_mcp_server_entries(state, detailed=True),
         "error_count": 0,
     }
 
