@@ -5,9 +5,8 @@ requested.
 from collections.abc import Callable
 from importlib import import_module
 
-from shim.core.adapter.adapter import Adapter, ReplaySource
+from shim.core.adapter.adapter import Adapter
 from shim.core.errors import CommandUsageError, format_spelling_suggestion
-from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.values import is_valid_vendor_name
 
 # Name of the vendor → `module:attribute` of its `Adapter`, or its profile: the name of a file in
@@ -75,38 +74,3 @@ def get_adapter(name: str, *, without_passthrough: bool = False) -> Adapter:
     adapter = getattr(import_module(f"shim.adapters.{module}"), attribute)
     assert isinstance(adapter, Adapter)
     return adapter
-
-
-def build_replay_adapter(
-    name: str, replay: ReplaySource, *, persistent: bool, without_passthrough: bool
-) -> Adapter:
-    """Return an adapter that replays recordings of a vendor. The vendor's program is not started.
-
-    The adapter starts `shim.recording.player`, and translates its output in the same way as the
-    vendor's adapter. It accepts every permission mode, because no tools run. `persistent` is set
-    if the recorded child received its messages through stdin.
-    """
-    adapter = get_adapter(name, without_passthrough=without_passthrough)
-    if persistent and adapter.cli.has_two_way:
-        adapter = adapter.build_two_way()
-    child_input_ref = ""
-    if persistent:
-        child_input_ref = adapter.child_input_ref
-    return adapter.copy_with(
-        name="replay",
-        programs=(),
-        child_input_ref=child_input_ref,
-        modes=dict.fromkeys((*PERMISSION_MODES, *adapter.modes), ()),
-        unattended=False,
-        abilities=adapter.abilities._replace(
-            can_resume=True, has_auto_mode="auto" in adapter.modes
-        ),
-        cli=adapter.cli._replace(
-            bundled_module="shim.recording.player",
-            has_two_way=False,
-            variants={},
-            replayed_vendor=adapter.name,
-            replay=replay,
-        ),
-        environment=adapter.environment._replace(visible_variables=(), data_dir=None),
-    )

@@ -6,7 +6,6 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 
-from shim.adapters import build_replay_adapter
 from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec, encode_prompt_stdin
 from shim.core.cast.format import CAST_SUFFIX, RecordingError
 from shim.core.errors import FailedVendorAttempt, FrontendError, VendorError
@@ -20,6 +19,7 @@ from shim.recording.recorded_run import (
     load_recorded_run,
     parse_user_message_text,
 )
+from shim.recording.replay_adapter import build_replay_adapter
 from shim.recording.replay_request import ReplayRequest, format_replay_args
 from shim.state.config import get_home_dir
 

@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from shim.adapters import build_replay_adapter, get_adapter
+from shim.adapters import get_adapter
 from shim.core.adapter.adapter import Adapter, LaunchRequest, VendorCliInfo, VendorVariant
 from shim.core.claude.argv.flags import Invocation
 from shim.core.policy.policy import parse_permission_rule
+from shim.recording.replay_adapter import build_replay_adapter
 
 REQUEST = LaunchRequest(Invocation(), "", persistent=True)
 RULE = parse_permission_rule("Read(secret)")

@@ -14,7 +14,7 @@ from stream_lines import parse_lines, summarize_lines
 from sweeps import loop_over_rows
 from turn_stage import build_turn_config
 
-from shim.adapters import build_replay_adapter, get_adapter
+from shim.adapters import get_adapter
 from shim.adapters.codex_rollout import (
     DAY_OFFSETS,
     MAX_SEARCHES,
@@ -26,6 +26,7 @@ from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.turn.outcome import ChildExit
 from shim.process.vendor_data_dir import VendorDataDir
+from shim.recording.replay_adapter import build_replay_adapter
 
 THREAD = "01a20174-71a6-7fd0-b4cf-cf7873a5a0f9"  # started on 2026-11-22
 HERE = "/home/dev/project"
