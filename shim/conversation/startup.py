@@ -27,6 +27,7 @@ from shim.conversation.session_state import build_session_state, load_mcp_server
 from shim.conversation.vendor_list import (
     FallbackVendorList,
     VendorChoice,
+    VendorSelection,
     report_skipped_vendors,
     select_vendors,
 )
@@ -54,7 +55,12 @@ from shim.io.stderr import LogFunction, open_log, warn
 from shim.process.environment import MAX_DEPTH, get_working_directory, parse_shim_depth
 from shim.process.spawn import kill_child
 from shim.state import config
-from shim.state.claude_settings import AGENTS_FLAG, find_agent_folders, load_claude_settings
+from shim.state.claude_settings import (
+    AGENTS_FLAG,
+    apply_claude_settings,
+    find_agent_folders,
+    load_claude_settings,
+)
 from shim.state.own_profiles import check_vendor_names_in_settings, register_user_profiles
 
 if TYPE_CHECKING:
@@ -517,11 +523,8 @@ def prepare_conversation(
         settings = config.load_shim_settings(invocation, environment, installed)
     register_user_profiles(environment, invocation.shim_config)
     check_vendor_names_in_settings(settings)
-    log_setting = None
-    if not launcher_class.is_dry:
-        log_setting = settings.log
     log = open_log(
-        log_setting,
+        None if launcher_class.is_dry else settings.log,
         redact=settings.resolve_redaction_mode() != "none",
     )
     if DIALECTS[settings.dialect].is_flat:
@@ -531,11 +534,7 @@ def prepare_conversation(
     claude_settings = ClaudeSettings()
     if vendor_list.has_several:
         invocation, claude_settings = _load_claude_settings(invocation, cwd)
-    mode = ""
-    # Without a dry run, the frontend may still change the mode before its first message.
-    if launcher_class.is_dry or not can_change_permission_mode(invocation):
-        mode = resolve_requested_permission_mode(invocation)
-    adapter = vendors.select_adapter(invocation.prompt, mode)
+    adapter = _select_adapter(vendors, invocation, is_dry=launcher_class.is_dry)
     partial = invocation.partial
     if not partial:
         partial = DIALECTS[settings.dialect].streams_fragments
@@ -544,12 +543,9 @@ def prepare_conversation(
         partial=partial,
     )
     if adapter.name in config.TWIN_VENDORS:
-        from shim.process.twin_vendors import choose_adapter_of_installed_cli
-
-        adapter = choose_adapter_of_installed_cli(
+        adapter = _choose_twin_adapter(
             adapter,
-            settings.get_vendor_settings(adapter.name),
-            environment,
+            settings,
             cwd,
             without_passthrough=vendor_list.is_translated,
             cache_only=launcher_class.uses_remembered_help,
@@ -589,10 +585,45 @@ def prepare_conversation(
     )
 
 
+def _select_adapter(vendors: VendorSelection, invocation: Invocation, *, is_dry: bool) -> "Adapter":
+    """Return the adapter of the first vendor that can start.
+
+    The permission mode is not checked if the frontend can still change it. A dry run checks the mode
+    of the command line.
+    """
+    mode = ""
+    if is_dry or not can_change_permission_mode(invocation):
+        mode = resolve_requested_permission_mode(invocation)
+    return vendors.select_adapter(invocation.prompt, mode)
+
+
+def _choose_twin_adapter(
+    adapter: "Adapter",
+    settings: config.ShimSettings,
+    cwd: str,
+    *,
+    without_passthrough: bool,
+    cache_only: bool,
+) -> "Adapter":
+    """Return the adapter for the installed program, if two vendors have programs with the same
+    name.
+    """
+    from shim.process.twin_vendors import choose_adapter_of_installed_cli
+
+    return choose_adapter_of_installed_cli(
+        adapter,
+        settings.get_vendor_settings(adapter.name),
+        os.environ,
+        cwd,
+        without_passthrough=without_passthrough,
+        cache_only=cache_only,
+    )
+
+
 def _load_claude_settings(invocation: Invocation, cwd: str) -> tuple[Invocation, ClaudeSettings]:
     """Load Claude's settings files and apply them to the invocation."""
     claude_settings = load_claude_settings(invocation, os.environ, cwd)
-    return _apply_claude_settings(invocation, claude_settings), claude_settings
+    return apply_claude_settings(invocation, claude_settings), claude_settings
 
 
 def _open_recorder(
@@ -621,33 +652,6 @@ def _open_recorder(
         environment=environment,
         cwd=cwd,
     )
-
-
-def _apply_claude_settings(invocation: Invocation, claude_settings: ClaudeSettings) -> Invocation:
-    """Apply the permission mode and the extra folders from Claude's settings files. Command-line
-    flags take precedence.
-
-    Raise UnsupportedPermissionModeError if a settings file forbids the requested mode.
-    """
-    for ignored_setting in claude_settings.unsupported_keys:
-        warn(f"{ignored_setting} has no effect: only the real claude supports it\n")
-    for hook in claude_settings.refused_event_hooks:
-        warn(f"a {hook.event} hook in {hook.source} has no effect: {hook.refusal}\n")
-    if (
-        invocation.permission_mode is None
-        and not invocation.skip_permissions
-        and claude_settings.mode is not None
-    ):
-        invocation = invocation._replace(permission_mode=claude_settings.mode)
-    if claude_settings.bypass_forbidden_by:
-        if resolve_requested_permission_mode(invocation) == BYPASS_MODE:
-            raise UnsupportedPermissionModeError(
-                f"the permission mode {BYPASS_MODE} is forbidden by "
-                f"{claude_settings.bypass_forbidden_by}",
-                hint="use another mode, or exclude the file with --setting-sources",
-            )
-        invocation = invocation._replace(allow_skip_permissions=False)
-    return invocation._replace(add_dirs=(*invocation.add_dirs, *claude_settings.directories))
 
 
 def apply_yume_permission_mode(invocation: Invocation) -> Invocation:

@@ -1,13 +1,17 @@
-"""Finds and reads Claude's own settings files for their permission settings."""
+"""Finds and reads Claude's own settings files for their permission settings, and applies them to the
+command line.
+"""
 
 import os
 import sys
 from collections.abc import Iterator, Mapping
 
 from shim.core.claude.argv.flags import Invocation
-from shim.core.errors import CliArgumentError, FrontendError
+from shim.core.errors import CliArgumentError, FrontendError, UnsupportedPermissionModeError
+from shim.core.policy.policy import BYPASS_MODE, resolve_permission_mode
 from shim.core.policy.settings import ClaudeSettings, SettingsSource, merge_settings
 from shim.core.reading.typed import Any
+from shim.io.stderr import warn
 
 MAX_SETTINGS_BYTES = 1024 * 1024
 MAX_CLAUDE_JSON_BYTES = 64 * 1024 * 1024  # `.claude.json` grows with every project
@@ -30,6 +34,36 @@ def load_claude_settings(
     file that cannot be read, because it may contain deny rules.
     """
     return merge_settings(list(_collect_sources(invocation, environment, cwd)))
+
+
+def apply_claude_settings(invocation: Invocation, claude_settings: ClaudeSettings) -> Invocation:
+    """Apply the permission mode and the extra folders from Claude's settings files. Command-line
+    flags take precedence.
+
+    Raise UnsupportedPermissionModeError if a settings file forbids the requested mode.
+    """
+    for ignored_setting in claude_settings.unsupported_keys:
+        warn(f"{ignored_setting} has no effect: only the real claude supports it\n")
+    for hook in claude_settings.refused_event_hooks:
+        warn(f"a {hook.event} hook in {hook.source} has no effect: {hook.refusal}\n")
+    if (
+        invocation.permission_mode is None
+        and not invocation.skip_permissions
+        and claude_settings.mode is not None
+    ):
+        invocation = invocation._replace(permission_mode=claude_settings.mode)
+    if claude_settings.bypass_forbidden_by:
+        mode = resolve_permission_mode(
+            invocation.permission_mode, skips_permissions=invocation.skip_permissions
+        )
+        if mode == BYPASS_MODE:
+            raise UnsupportedPermissionModeError(
+                f"the permission mode {BYPASS_MODE} is forbidden by "
+                f"{claude_settings.bypass_forbidden_by}",
+                hint="use another mode, or exclude the file with --setting-sources",
+            )
+        invocation = invocation._replace(allow_skip_permissions=False)
+    return invocation._replace(add_dirs=(*invocation.add_dirs, *claude_settings.directories))
 
 
 def load_setting_sources(

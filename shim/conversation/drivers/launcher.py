@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from shim.core.claude.resume_point import ResumePoint
     from shim.core.claude.session_state import SessionState
     from shim.core.policy.policy import Policy
+    from shim.core.reading.head_and_tail import HeadTailBuffer
+    from shim.io.record_sinks import ChildRecordSink
     from shim.process.report_file import RunReportFile
     from shim.state.attachments import AttachmentStore
     from shim.state.store import StoredSession
@@ -333,7 +335,6 @@ class ChildLauncher:
         )
 
     def _spawn_child(self, plan: LaunchPlan) -> ChildSpawnResult:
-        context = self.context
         adapter = self.adapter
         command, environment, launch, request = plan
         self.last_request = request
@@ -342,58 +343,63 @@ class ChildLauncher:
             self.session_state.vendor = self.session_state.vendor._replace(
                 display_name=adapter.display_name
             )
-        needs_stdin = self.resume_state.persistent
-        if not needs_stdin:
-            needs_stdin = launch.needs_stdin_pipe
-        if not needs_stdin:
-            needs_stdin = bool(launch.stdin)
+        opens_stdin = self.resume_state.persistent or launch.needs_stdin_pipe or launch.stdin != b""
         become_subreaper()  # orphans of the child must be adopted by this process
         process = spawn_child(
             command,
             environment,
-            context.cwd,
-            opens_stdin=needs_stdin,
+            self.context.cwd,
+            opens_stdin=opens_stdin,
             temporary_paths=launch.temporary_files,
         )
         self.resume_state.has_started = True
         if request.invocation.model:
             self.resume_state.vendor_model = request.invocation.model
-        context.log(
-            "child started", vendor=adapter.name, program=command[0], arguments=len(command)
-        )
-        if context.log is not SILENT_LOG:
-            from shim.core.secrets.redactor import redact_argv
-
-            log_fields = {
-                "cwd": context.cwd,
-                "mode": self.session_state.mode,
-                "stays": self.resume_state.persistent,
-            }
-            context.log(
-                "command",
-                level="debug",
-                argv=redact_argv(command),
-                **log_fields,
-                session=self.resume_state.vendor_session_id,
-            )
-        child_recorder = None
-        if context.recorder is not None:
-            child_recorder = context.recorder.record_child_start(
-                command, context.cwd, adapter.display_name
-            )
-        stderr_tail = None
-        if context.settings.resolve_redaction_mode() == "all":
-            from shim.core.secrets.redactor import RedactedHeadTailBuffer
-
-            stderr_tail = RedactedHeadTailBuffer()
+        self._log_child_start(command)
         return ChildSpawnResult(
             process,
             launch.stdin,
-            stderr_tail,
-            child_recorder,
+            self._create_stderr_tail(),
+            self._record_child_start(command),
             launch.temporary_files,
             adapter.shutdown.grace_s,
         )
+
+    def _log_child_start(self, command: list[str]) -> None:
+        context = self.context
+        context.log(
+            "child started", vendor=self.adapter.name, program=command[0], arguments=len(command)
+        )
+        if context.log is SILENT_LOG:
+            return
+        from shim.core.secrets.redactor import redact_argv
+
+        context.log(
+            "command",
+            level="debug",
+            argv=redact_argv(command),
+            cwd=context.cwd,
+            mode=self.session_state.mode,
+            stays=self.resume_state.persistent,
+            session=self.resume_state.vendor_session_id,
+        )
+
+    def _record_child_start(self, command: list[str]) -> "ChildRecordSink | None":
+        """Record the child's start. Return the recorder for its input and output, or None if
+        recording is off.
+        """
+        recorder = self.context.recorder
+        if recorder is None:
+            return None
+        return recorder.record_child_start(command, self.context.cwd, self.adapter.display_name)
+
+    def _create_stderr_tail(self) -> "HeadTailBuffer | None":
+        """Return a buffer that redacts stderr, or None if stderr is not redacted."""
+        if self.context.settings.resolve_redaction_mode() != "all":
+            return None
+        from shim.core.secrets.redactor import RedactedHeadTailBuffer
+
+        return RedactedHeadTailBuffer()
 
     def _build_request(self, prompt: str) -> LaunchRequest:
         state = self.session_state
