@@ -23,8 +23,8 @@ from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.cast.format import RecordingHeader
 from shim.core.errors import ShimError
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
+from shim.core.reading.values import escape_control_chars
 from shim.recording.folders import list_cast_paths
 from shim.story.reader import Recording, parse_json_objects
 

@@ -25,8 +25,7 @@ from shim.core.policy.policy import (
 )
 from shim.core.policy.suggestions import INTERACTIVE_TOOLS
 from shim.core.reading.bounded_dict import BoundedDict
-from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import as_dict, as_list, list_dicts
+from shim.core.reading.values import as_dict, as_list, escape_control_chars, list_dicts
 
 YES = "yes"
 NO = "no"

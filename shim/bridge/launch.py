@@ -22,10 +22,9 @@ from shim.core.claude.argv.flags import FLAG_BY_FIELD, Invocation, parse_argv
 from shim.core.claude.argv.merge import extract_restricting_flags, merge_resume_flags
 from shim.core.claude.argv.paths import is_json, resolve_invocation_paths
 from shim.core.errors import FrontendError, explain_os_error
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import as_list, get_text, shorten_session_id
+from shim.core.reading.values import as_list, escape_control_chars, get_text, shorten_session_id
 from shim.io.ids import create_uuid
 from shim.process.environment import get_working_directory
 from shim.process.package import require_package_files_for_child

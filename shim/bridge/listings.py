@@ -26,11 +26,16 @@ from shim.bridge.relay_process import (
 from shim.core.bridge.frames import FrameError, encode_frame, parse_frame
 from shim.core.bridge.relay import encode_sessions_request
 from shim.core.errors import explain_os_error
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import LineSplitter
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import as_dict, as_list, canonicalize_uuid, get_text
+from shim.core.reading.values import (
+    as_dict,
+    as_list,
+    canonicalize_uuid,
+    escape_control_chars,
+    get_text,
+)
 from shim.io.stderr import warn
 from shim.state.config import get_fleet_folder, get_state_dir
 from shim.state.files import read_state_file, write_state_file

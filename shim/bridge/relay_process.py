@@ -15,8 +15,8 @@ from typing import IO
 
 from shim.bridge.ssh import build_ssh_argv
 from shim.core.errors import SystemResourceError
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.head_and_tail import HeadTailBuffer
+from shim.core.reading.values import escape_control_chars
 from shim.state.machines import Machine, build_check_command
 
 EXIT_TIMEOUT_S = 2.0  # for the process to exit after SIGTERM, or after its connection has ended

@@ -23,9 +23,8 @@ from shim.bridge.relay_process import (
 from shim.core.bridge.frames import FrameError, parse_frame
 from shim.core.bridge.relay import RelayedArgv, encode_command_request, encode_connect_request
 from shim.core.errors import FrontendError
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import NamedTuple
-from shim.core.reading.values import get_text, split_machine
+from shim.core.reading.values import escape_control_chars, get_text, split_machine
 from shim.io.stderr import warn
 from shim.state.machines import Machine, find_machine
 

@@ -37,7 +37,7 @@ from shim.conversation.drivers.open_translation import (
     translate_stream,
 )
 from shim.core.errors import CommandUsageError, ShimError
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.process.environment import get_working_directory
 from shim.process.exit_status import parse_exit_status
 from shim.state.config import CHOICES

@@ -28,8 +28,8 @@ from shim.core.adapter.commands import (
     TurnStage,
 )
 from shim.core.api_errors import TurnEndCause
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
+from shim.core.reading.values import escape_control_chars
 from shim.io.stderr import STDERR_TIMEOUT_S, warn, write_available
 from shim.io.stdin import FrontendLineSource
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput

@@ -46,9 +46,8 @@ from shim.core.errors import (
 )
 from shim.core.policy.policy import BYPASS_MODE, PERMISSION_MODES
 from shim.core.policy.settings import ClaudeSettings
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
-from shim.core.reading.values import validate_uuid, validate_vendor_session_id
+from shim.core.reading.values import escape_control_chars, validate_uuid, validate_vendor_session_id
 from shim.io.ids import create_session_ids
 from shim.io.prompt import load_system_prompt_files, read_prompt
 from shim.io.stderr import LogFunction, open_log, warn

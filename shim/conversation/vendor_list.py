@@ -21,8 +21,8 @@ from shim.core.errors import (
     VendorError,
     create_failed_vendor_attempt,
 )
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
+from shim.core.reading.values import escape_control_chars
 from shim.io.stderr import warn
 from shim.process.find_program import find_program, find_programs_on_path, resolve_command_prefix
 from shim.state.config import ShimSettings, get_shim_settings_path

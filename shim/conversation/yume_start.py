@@ -14,9 +14,13 @@ from shim.conversation.startup import ConversationStartup, prepare_conversation
 from shim.conversation.vendor_list import find_replay_path
 from shim.core.claude.argv.flags import Invocation
 from shim.core.errors import CliArgumentError, FrontendError
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING
-from shim.core.reading.values import as_dict, canonicalize_uuid, validate_vendor_session_id
+from shim.core.reading.values import (
+    as_dict,
+    canonicalize_uuid,
+    escape_control_chars,
+    validate_vendor_session_id,
+)
 from shim.core.yume.cli import YumeInvocation
 from shim.core.yume.protocol import parse_yume_permission_mode
 from shim.io.prompt import CHUNK_BYTES, LIMIT_HINT, NO_PROMPT_ERROR

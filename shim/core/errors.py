@@ -7,9 +7,8 @@ list. If a vendor fails and a fallback is left, no error is raised. The failure 
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
-from shim.core.reading.values import canonicalize_uuid
+from shim.core.reading.values import canonicalize_uuid, escape_control_chars
 
 if TYPE_CHECKING:
     from shim.core.api_errors import TurnEndCause

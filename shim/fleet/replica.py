@@ -35,7 +35,7 @@ from shim.core.fleet.replica import (
 )
 from shim.core.fleet.sealing import NONCE_BYTES, SealError
 from shim.core.fleet.subjects import LOG_STREAM, build_log_subject
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.fleet.buckets import (
     LAST_SEQUENCE_HEADER,
     BucketError,

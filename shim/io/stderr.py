@@ -12,8 +12,8 @@ import select
 from collections.abc import Callable
 
 from shim.core.errors import FrontendError
-from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS
 from shim.core.reading.typed import Any
+from shim.core.reading.values import MAX_SAMPLE_CHARS
 
 # The errors that mean that the reader has disconnected: a closed pipe, socket or terminal, or a
 # stdout that was never open. All other errors are errors of the destination, such as a full disk.

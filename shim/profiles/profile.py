@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from shim.core.adapter.translator import Event, Translator
 from shim.core.api_errors import classify_api_error
-from shim.core.reading.diagnostics import strip_ansi_colors
+from shim.core.reading.values import strip_ansi_colors
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 from shim.profiles.check.config_node import MAX_SEARCHED_CHARS, ConfigNode

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from shim.core.cast.format import CAST_SUFFIX, DAMAGE, RecordingError
 from shim.core.cast.verify import RecordingFinding, verify_recording
 from shim.core.claude.argv.flags import Invocation
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.io.stderr import warn
 from shim.recording.pattern_search import CustomRedactionSearch
 from shim.recording.rewrite import CastRewriteResult, rewrite_cast_without_secrets

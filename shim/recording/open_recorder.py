@@ -10,7 +10,7 @@ from typing import Any
 from shim import __version__
 from shim.core.cast.format import CAST_SUFFIX
 from shim.core.errors import RecordingRequiredError, explain_os_error
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.io.ids import format_now
 from shim.io.stderr import warn

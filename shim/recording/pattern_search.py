@@ -14,7 +14,7 @@ from types import FrameType
 
 from shim.core.cast.format import RecordingError
 from shim.core.cast.text_joiner import SecretSpan
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 
 MAX_PATTERNS = 100  # expressions and texts in one search
 MAX_PATTERN_CHARS = 1000

@@ -24,9 +24,8 @@ from shim.core.cast.protocol_lines import (
     skip_to_first_message,
 )
 from shim.core.cast.replayer import RecordingReplayer, ReplayStep
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
-from shim.core.reading.values import as_list
+from shim.core.reading.values import as_list, escape_control_chars
 from shim.io.signals import install_signal_handler
 from shim.recording.replay_request import (
     CHUNK_BYTES,

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec, encode_prompt_stdin
 from shim.core.cast.format import CAST_SUFFIX, RecordingError
 from shim.core.errors import FailedVendorAttempt, FrontendError, VendorError
-from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import as_str, canonicalize_uuid
+from shim.core.reading.values import as_str, canonicalize_uuid, escape_control_chars
 from shim.recording.folders import is_cast_file
 from shim.recording.recorded_run import (
     MAX_PROMPT_CHARS,

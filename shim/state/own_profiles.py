@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from shim import adapters
 from shim.core.adapter.adapter import Adapter
 from shim.core.errors import FrontendError
-from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import is_valid_vendor_name
+from shim.core.reading.values import escape_control_chars, is_valid_vendor_name
 from shim.io.stderr import warn
 from shim.state.config import ShimSettings, get_config_dir
 

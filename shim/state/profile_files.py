@@ -14,8 +14,8 @@ from types import ModuleType
 from shim import __version__, adapters
 from shim.core.adapter.adapter import Adapter
 from shim.core.errors import FrontendError
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any
+from shim.core.reading.values import escape_control_chars
 from shim.io.stderr import warn
 from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load import profile_file

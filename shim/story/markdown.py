@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import as_list
+from shim.core.reading.values import as_list, escape_control_chars
 
 MAX_NESTING = 40  # nested blocks; deeper text is shown as written
 HTTP_SCHEME = re.compile(r"https?://", re.IGNORECASE)

@@ -19,7 +19,7 @@ from shim.core.claude.argv.flags import Invocation, parse_argv
 from shim.core.claude.control import ControlSession
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.errors import FrontendError
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.state import config
 
 # -- frontend lines --------------------------------------------------------------------------------

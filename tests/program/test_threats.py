@@ -33,7 +33,8 @@ from shim.conversation.drivers import launcher
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand
 from shim.core.claude.argv import flags as argv
-from shim.core.reading.diagnostics import MAX_KINDS, MAX_SAMPLE_CHARS
+from shim.core.reading.diagnostics import MAX_KINDS
+from shim.core.reading.values import MAX_SAMPLE_CHARS
 from shim.process.install import build_drop_in_script
 from shim.state import store
 from tests.conversation import test_persistent_driver as driver_tests

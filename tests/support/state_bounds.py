@@ -3,7 +3,8 @@
 import orjson
 
 from shim.core.adapter.child_stream import ChildStream
-from shim.core.reading.diagnostics import MAX_KINDS, MAX_SAMPLE_CHARS, OVERFLOW_KIND, Diagnostics
+from shim.core.reading.diagnostics import MAX_KINDS, OVERFLOW_KIND, Diagnostics
+from shim.core.reading.values import MAX_SAMPLE_CHARS
 from shim.core.turn.assistant_message import MAX_MESSAGE_CHARS
 from shim.core.turn.context import MAX_USED_IDS
 

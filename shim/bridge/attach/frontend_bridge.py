@@ -18,10 +18,15 @@ from shim.core.claude.permissions import (
     PROMPT_FAILED_TEXT,
     QUESTION_TOOL,
 )
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
-from shim.core.reading.values import as_dict, as_list, canonicalize_uuid, get_text
+from shim.core.reading.values import (
+    as_dict,
+    as_list,
+    canonicalize_uuid,
+    escape_control_chars,
+    get_text,
+)
 
 # The maximum number of a frontend's unanswered requests. A frontend normally waits for each answer.
 MAX_OPEN_REQUESTS = 1000

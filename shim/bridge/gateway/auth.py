@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.bridge.gateway.tokens import GatewayTokenFile, Role
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 
 # The size limit for a request body. Messages that a person types are far smaller.
 MAX_BODY_BYTES = 1024 * 1024

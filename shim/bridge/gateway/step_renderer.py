@@ -20,9 +20,8 @@ from shim.core.claude.grammar import (
     get_stream_event,
 )
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import parse_json_object
-from shim.core.reading.values import as_dict, as_str, get_text
+from shim.core.reading.values import as_dict, as_str, escape_control_chars, get_text
 from shim.story.diff import (
     FULL_CONTEXT_LINES,
     build_tool_call_diff,

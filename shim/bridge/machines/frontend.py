@@ -27,9 +27,8 @@ from shim.core.claude.argv.merge import FRONTEND_FIELDS, build_conversation_args
 from shim.core.claude.argv.paths import is_json
 from shim.core.errors import FrontendError
 from shim.core.reading import MAX_LINE_BYTES
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
-from shim.core.reading.values import canonicalize_uuid, split_machine
+from shim.core.reading.values import canonicalize_uuid, escape_control_chars, split_machine
 from shim.io.prompt import load_system_prompt_files
 from shim.io.stderr import warn
 from shim.state import store

@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from shim.commands.cast.check import RecordingCheckResult, check_recording
-from shim.core.reading.diagnostics import escape_control_chars, pluralize
+from shim.core.reading.diagnostics import pluralize
+from shim.core.reading.values import escape_control_chars
 from shim.recording.folders import list_cast_paths
 from shim.story.terminal.console import print_json
 from shim.story.terminal.progress import show_progress

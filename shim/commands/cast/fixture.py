@@ -15,10 +15,10 @@ from shim.conversation.drivers.open_translation import CHUNK_BYTES, create_stand
 from shim.core.cast.format import RecordingError, RecordingHeader, RecordingRecord
 from shim.core.cast.protocol_lines import select_child_records, split_records_by_child
 from shim.core.errors import FrontendError
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.reading.values import (
     as_list,
+    escape_control_chars,
     get_text,
     is_valid_vendor_name,
     validate_vendor_session_id,

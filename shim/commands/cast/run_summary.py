@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from shim.core.cast.format import RecordingHeader
-from shim.core.reading.diagnostics import OVERFLOW_KIND, escape_control_chars
-from shim.core.reading.values import as_str, none_if_empty
+from shim.core.reading.diagnostics import OVERFLOW_KIND
+from shim.core.reading.values import as_str, escape_control_chars, none_if_empty
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause, find_vendor_name
 from shim.story.model import SessionStep, SessionStepChange, SessionTotals

@@ -33,8 +33,7 @@ from shim.core.claude.argv.merge import (
 from shim.core.claude.argv.paths import resolve_invocation_paths
 from shim.core.errors import FrontendError, ShimError, format_error
 from shim.core.reading import MAX_LINE_BYTES
-from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import as_str, canonicalize_uuid, none_if_empty
+from shim.core.reading.values import as_str, canonicalize_uuid, escape_control_chars, none_if_empty
 from shim.io.prompt import read_background_prompt
 from shim.io.stderr import warn
 from shim.process.environment import get_working_directory

@@ -3,7 +3,7 @@
 import os
 from typing import NamedTuple
 
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.io.stderr import DISCONNECT_ERRNOS
 from shim.state.files import write_all
 

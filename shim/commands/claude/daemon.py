@@ -9,7 +9,8 @@ from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
 from shim.bridge.stop import stop_hosts
 from shim.commands.claude.command_output import CommandOutput, build_error_output
-from shim.core.reading.diagnostics import escape_control_chars, pluralize
+from shim.core.reading.diagnostics import pluralize
+from shim.core.reading.values import escape_control_chars
 from shim.io.stderr import warn
 
 # Texts that `claude daemon` prints.

@@ -29,9 +29,8 @@ from shim.core.errors import (
     VendorError,
     format_error,
 )
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING
-from shim.core.reading.values import validate_uuid
+from shim.core.reading.values import escape_control_chars, validate_uuid
 from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.result import build_minimal_error_result
 from shim.io.ids import create_session_ids

@@ -21,7 +21,7 @@ from shim.commands.claude.command_output import (
     build_error_output,
 )
 from shim.core.errors import ShimError
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.io.stderr import warn
 
 ALL_FLAG = "--all"

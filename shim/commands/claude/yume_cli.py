@@ -17,9 +17,8 @@ from shim.commands.claude.dropin import (
 from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.unknown_flags import build_misspelled_flag_error
 from shim.core.errors import FrontendError
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING
-from shim.core.reading.values import canonicalize_uuid, none_if_empty
+from shim.core.reading.values import canonicalize_uuid, escape_control_chars, none_if_empty
 from shim.core.yume.cli import FLAGS, MODE_FLAG, YumeInvocation, parse_yume_argv
 from shim.io.signals import restore_default_signal_handlers
 from shim.io.stderr import warn

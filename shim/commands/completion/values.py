@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from shim import adapters
 from shim.core.errors import ShimError
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.state.own_profiles import register_user_profiles
 
 Completion = tuple[str, str]  # a value and its description or ""

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from shim.commands.conform.process import CommandRun, JsonObject, is_result_line
 from shim.core.claude.grammar import is_init_line, list_tool_calls, list_tool_results
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 
 MAX_EVIDENCE_CHARS = 400  # per value in the printed table
 Level = Literal["MUST", "SHOULD"]

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from shim.commands.conform.observations import MUST, ConformanceRuleResult
 from shim.commands.conform.process import JsonObject
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 
 VERDICT_STYLES = {"pass": "green", "fail": "red", "skipped": "dim"}
 

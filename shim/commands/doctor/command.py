@@ -15,7 +15,7 @@ from shim.commands.doctor.findings import PROBLEM, WARNING, Diagnosis
 from shim.commands.doctor.printing import print_finding, print_vendor_report
 from shim.commands.doctor.project import check_project_claude_binaries
 from shim.commands.doctor.recorded_logins import collect_missing_login_messages
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.story.terminal.console import JsonOption, print_json, show_status
 
 

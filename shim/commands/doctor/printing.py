@@ -12,7 +12,7 @@ from shim.commands.doctor.findings import (
     DiagnosisFinding,
     VendorDiagnosis,
 )
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 
 LEVEL_SYMBOLS = {
     OK: ("✓", "green"),

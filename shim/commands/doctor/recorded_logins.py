@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 from shim.core.claude.grammar import get_result_text
 from shim.core.errors import ShimError
-from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS, escape_control_chars
 from shim.core.reading.json_text import parse_json_object
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import MAX_SAMPLE_CHARS, as_dict, escape_control_chars
 from shim.recording.folders import get_recording_folder, list_newest_recordings
 from shim.story.events import find_vendor_name
 from shim.story.reader import Recording, RecordingReadBudget

@@ -11,7 +11,7 @@ from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.flags import Invocation
 from shim.core.errors import FrontendError, ShimError
 from shim.core.policy.policy import PERMISSION_MODES
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.io.stderr import warn
 from shim.process import probe as probes
 from shim.process.probe import ProgramProbe, create_program_probe, find_unsupported_argument

@@ -15,7 +15,7 @@ from shim.commands.doctor.vendor_rows import (
     describe_missing_permission_prompts,
 )
 from shim.core.policy.policy import PERMISSION_MODES
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.story.terminal.console import JsonOption, open_table_console, print_json, show_status
 
 # On a narrower terminal, table columns are separated by one space instead of two.

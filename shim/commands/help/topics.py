@@ -12,8 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import as_list
+from shim.core.reading.values import as_list, escape_control_chars
 from shim.story.terminal.console import THEME
 
 MANUAL_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "manual")

@@ -27,7 +27,8 @@ from shim.commands.profile.draft_rules import (
     infer_profile_rules,
 )
 from shim.commands.profile.rule_tracer import ANY_ITEM, FieldPath, format_field_path
-from shim.core.reading.diagnostics import escape_control_chars, pluralize
+from shim.core.reading.diagnostics import pluralize
+from shim.core.reading.values import escape_control_chars
 from shim.core.secrets.redactor import Redactor
 
 TEMPLATE_PATH = os.path.join(os.path.dirname(__file__), "draft.toml.jinja")

@@ -21,10 +21,9 @@ from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.reading import MAX_LINE_BYTES
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json, parse_json_object
 from shim.core.reading.lines import LineSplitter
-from shim.core.reading.values import as_str
+from shim.core.reading.values import as_str, escape_control_chars
 from shim.core.secrets.redactor import Redactor
 from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.outcome import ChildExit

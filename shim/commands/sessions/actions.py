@@ -29,10 +29,10 @@ from shim.commands.completion.values import complete_background_session, create_
 from shim.commands.sessions.listing import format_no_sessions_message, format_session_table
 from shim.core.bridge.frames import WATCH
 from shim.core.errors import FrontendError, ShimError, SystemResourceError
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.values import (
     as_list,
     canonicalize_uuid,
+    escape_control_chars,
     get_text,
     shorten_session_id,
     split_machine,

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shim.bridge.registry import SessionRecord, describe_unanswered_messages, is_metadata_damaged
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.story.terminal.console import PIPE_COLUMNS
 
 # In a narrower terminal, the folder column is omitted.

@@ -14,7 +14,7 @@ from shim.bridge.registry import SessionRecord
 from shim.core.bridge.frames import WATCH
 from shim.core.bridge.log import STDOUT_LETTER, SessionLogRecord
 from shim.core.cast.format import CAST_SUFFIX, RecordingError
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.story.terminal.console import SESSION_CONSOLE_OPTIONS
 from shim.story.terminal.show import draw_recording
 

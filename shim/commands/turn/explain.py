@@ -23,8 +23,7 @@ from shim.core.errors import ShimError, UntrustedVendorVersionError
 from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.policy.policy import PermissionRule
 from shim.core.policy.settings_hooks import SettingsHook
-from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import none_if_empty
+from shim.core.reading.values import escape_control_chars, none_if_empty
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.process.environment import parse_extra_args
 from shim.process.probe import find_cached_version

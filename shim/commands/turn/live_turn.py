@@ -26,8 +26,8 @@ from shim.commands.turn.terminal_answers import TerminalAnswerReader
 from shim.commands.turn.wakeup import find_console_pipe_descriptor, open_signal_pipe
 from shim.core.claude.grammar import is_init_line, is_permission_request
 from shim.core.reading.bounded_dict import BoundedDict
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
+from shim.core.reading.values import escape_control_chars
 from shim.process.environment import get_working_directory
 from shim.story.model import SessionStepChange, SessionStepTracker, format_content_text
 from shim.story.reader import MAX_LINE_BYTES, parse_json_objects

@@ -14,11 +14,12 @@ from shim.commands.completion.values import complete_session
 from shim.commands.help.command_groups import TitledCommandGroup
 from shim.commands.help.plain_help import SimplifiedHelpCommand
 from shim.core.errors import FrontendError
-from shim.core.reading.diagnostics import escape_control_chars, pluralize
+from shim.core.reading.diagnostics import pluralize
 from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.values import (
     as_dict,
     as_list,
+    escape_control_chars,
     is_short_session_id,
     none_if_empty,
     shorten_session_id,

@@ -24,8 +24,8 @@ from shim.core.adapter.adapter import (
 from shim.core.claude.argv.models import map_model_names
 from shim.core.errors import FailedVendorAttempt, FrontendError, UnsupportedPermissionModeError
 from shim.core.policy.policy import ANY_TOOL
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
+from shim.core.reading.values import escape_control_chars
 from shim.io.ids import create_uuid
 from shim.io.stderr import SILENT_LOG, warn
 from shim.process.environment import (

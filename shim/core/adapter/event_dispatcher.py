@@ -6,9 +6,9 @@ from typing import Any
 import orjson
 
 from shim.core.adapter.translator import Translator
-from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS, Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_repair import JsonRepairer
-from shim.core.reading.values import as_dict, as_list
+from shim.core.reading.values import MAX_SAMPLE_CHARS, as_dict, as_list
 
 # Events that require an action from the user or a program. These events are never accepted from a
 # repaired line, because a program other than the vendor may have written that line.

@@ -66,9 +66,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.values import as_dict, as_list, get_text
+from shim.core.reading.values import as_dict, as_list, escape_control_chars, get_text
 
 PROTOCOL_VERSION = 1
 # The optional kinds of frames that this version understands.

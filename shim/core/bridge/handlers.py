@@ -28,8 +28,7 @@ from shim.core.bridge.prompts import (
 )
 from shim.core.bridge.requests import MODE_SUBTYPE, ControlRequest
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import as_dict, canonicalize_uuid
+from shim.core.reading.values import as_dict, canonicalize_uuid, escape_control_chars
 
 FrameFields = Mapping[str, Any]
 FrameHandler = Callable[[SessionHub, ConnectedClient, FrameFields, str], bool]

@@ -16,8 +16,14 @@ from shim.core.claude.grammar import (
 )
 from shim.core.claude.permissions import DESCRIPTION_KEYS, ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading import MAX_LINE_BYTES
-from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import as_dict, as_list, as_str, get_text, shorten_session_id
+from shim.core.reading.values import (
+    as_dict,
+    as_list,
+    as_str,
+    escape_control_chars,
+    get_text,
+    shorten_session_id,
+)
 
 MAX_DETAIL_CHARS = 200
 MAX_NAME_CHARS = 80  # the maximum length of a derived session name

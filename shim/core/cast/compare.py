@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import map_json_leaves
+from shim.core.reading.values import escape_control_chars
 
 # The keys whose values differ in every run, each with the reason. All keys that end in `_ms` are
 # durations, so their values also differ.

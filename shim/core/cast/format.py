@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.core.errors import FrontendError
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
-from shim.core.reading.values import as_dict, as_list, get_text
+from shim.core.reading.values import as_dict, as_list, escape_control_chars, get_text
 
 FORMAT_VERSION = 1
 CAST_SUFFIX = ".cast"  # the suffix of a recording's file name

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 
 from shim.core.claude.argv.flags import MAX_FLAG_CHARS
 from shim.core.policy.policy import UnsupportedRule
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import Any
+from shim.core.reading.values import escape_control_chars
 
 NO_THINKING_BUDGET = "vendors have levels of effort instead (--effort)"
 NO_PLUGINS = "plugins are loaded by the real claude only"

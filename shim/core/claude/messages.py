@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import orjson
 
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import as_dict, as_str
+from shim.core.reading.values import as_dict, as_str, escape_control_chars
 
 MAX_ROLE_CHARS = 60  # the maximum length of a message role in an error text
 MAX_MEDIA_TYPE_CHARS = 60  # the maximum length of a media type in the notice about a block

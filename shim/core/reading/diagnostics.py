@@ -1,9 +1,10 @@
 """The diagnostics of a run: counts of all repairs and unknown events, each with an example."""
 
+from shim.core.reading.values import MAX_SAMPLE_CHARS, escape_control_chars
+
 # Limits for the diagnostics, because a vendor may print anything. The number of kinds is enough to
 # find a problem, and a sample fits into one line of a log.
 MAX_KINDS = 64
-MAX_SAMPLE_CHARS = 200
 OVERFLOW_KIND = "other"
 NON_EVENT_REPAIRS = frozenset(
     ("not_json", "not_an_event", "line_too_long", "cut_line", "doubtful_event", "malformed_event")
@@ -94,49 +95,6 @@ class Diagnostics:
         return {"count": count, "first": sample}
 
 
-# The escapes for characters that can change how a terminal, a log or a web page shows text: C0
-# except newline and tab, DEL, C1, the bidirectional controls and the zero-width marks.
-_ESCAPES = {
-    code: f"\\x{code:02x}"
-    for code in (*range(0x20), *range(0x7F, 0xA0))
-    if code not in (0x09, 0x0A)
-} | {
-    code: f"\\u{code:04x}"
-    for code in (
-        0x061C,
-        0x200E,
-        0x200F,
-        0x2028,
-        0x2029,
-        *range(0x202A, 0x202F),
-        *range(0x2066, 0x206A),
-    )
-}
-
-
 def pluralize(count: int, noun: str) -> str:
     """Return a count with its noun, such as "1 line" or "2 lines". `noun` is in the singular."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def escape_control_chars(value: object) -> str:
-    """Return `value` (text, bytes or any object) as text, with all characters escaped that would
-    control a terminal.
-    """
-    if isinstance(value, bytes):
-        value = value[: 4 * MAX_SAMPLE_CHARS].decode("utf-8", "replace")
-    if isinstance(value, str):
-        text = value
-    else:
-        text = str(value)
-    return text.translate(_ESCAPES).encode("utf-8", "replace").decode("utf-8")
-
-
-_COLOR_CODES = r"\x1b\[[0-9;]{0,40}m"
-
-
-def strip_ansi_colors(text: str) -> str:
-    """Return a program's output without colors and with control characters escaped."""
-    import re
-
-    return escape_control_chars(re.sub(_COLOR_CODES, "", text))

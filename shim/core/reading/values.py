@@ -1,9 +1,12 @@
-"""Checks external values: the types in parsed JSON, and ids before their first use."""
+"""Checks external values: the types in parsed JSON, ids before their first use, and texts before they
+are shown.
+"""
 
 from collections.abc import Mapping
 
 from shim.core.reading.typed import Any
 
+MAX_SAMPLE_CHARS = 200  # of a program's output in a message; it fits into one line of a log
 MAX_NUMBER = 2**53  # the largest number in the settings; seconds and bytes are far below
 
 
@@ -123,3 +126,46 @@ def is_valid_vendor_name(text: str) -> bool:
     if not "a" <= text[0] <= "z":
         return False
     return frozenset("abcdefghijklmnopqrstuvwxyz0123456789-").issuperset(text)
+
+
+# The escapes for characters that can change how a terminal, a log or a web page shows text: C0
+# except newline and tab, DEL, C1, the bidirectional controls and the zero-width marks.
+_ESCAPES = {
+    code: f"\\x{code:02x}"
+    for code in (*range(0x20), *range(0x7F, 0xA0))
+    if code not in (0x09, 0x0A)
+} | {
+    code: f"\\u{code:04x}"
+    for code in (
+        0x061C,
+        0x200E,
+        0x200F,
+        0x2028,
+        0x2029,
+        *range(0x202A, 0x202F),
+        *range(0x2066, 0x206A),
+    )
+}
+
+
+def escape_control_chars(value: object) -> str:
+    """Return `value` (text, bytes or any object) as text, with all characters escaped that would
+    control a terminal.
+    """
+    if isinstance(value, bytes):
+        value = value[: 4 * MAX_SAMPLE_CHARS].decode("utf-8", "replace")
+    if isinstance(value, str):
+        text = value
+    else:
+        text = str(value)
+    return text.translate(_ESCAPES).encode("utf-8", "replace").decode("utf-8")
+
+
+_COLOR_CODES = r"\x1b\[[0-9;]{0,40}m"
+
+
+def strip_ansi_colors(text: str) -> str:
+    """Return a program's output without colors and with control characters escaped."""
+    import re
+
+    return escape_control_chars(re.sub(_COLOR_CODES, "", text))

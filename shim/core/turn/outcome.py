@@ -9,9 +9,9 @@ from itertools import islice
 
 from shim.core.api_errors import ApiFailure, TurnEndCause, classify_api_error
 from shim.core.errors import FailedVendorAttempt, create_failed_vendor_attempt
-from shim.core.reading.diagnostics import strip_ansi_colors
 from shim.core.reading.head_and_tail import shorten_middle
 from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import strip_ansi_colors
 from shim.core.turn.context import TurnConfig
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnState, TurnStateMachine
 

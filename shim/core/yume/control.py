@@ -28,9 +28,8 @@ from shim.core.claude.messages import PRIORITY_LATER, parse_json_line, parse_use
 from shim.core.claude.permissions import DENIED_TEXT, STREAM_CLOSED_TEXT, PermissionDecision
 from shim.core.claude.session_state import SessionState
 from shim.core.reading.bounded_dict import BoundedDict
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, escape_control_chars
 from shim.core.yume.encoder import YumeEncoder
 from shim.core.yume.protocol import parse_yume_permission_mode
 

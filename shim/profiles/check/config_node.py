@@ -8,8 +8,8 @@ the line.
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from shim.core.errors import FrontendError, format_spelling_suggestion
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any
+from shim.core.reading.values import escape_control_chars
 
 if TYPE_CHECKING:
     import re

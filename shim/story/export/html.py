@@ -19,7 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from shim import __version__
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.story.export.load import load_recording
 from shim.story.export.view_model import SessionExport, SessionStepView, TruncatedText
 from shim.story.markdown import build_markdown_tree

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from shim import __version__
 from shim.core.errors import FrontendError, SystemResourceError
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.story.export.spans import KIND_CLIENT, SCHEMA_URL, SCOPE_NAME, OtelSpan, OtelSpanBuilder
 
 MAX_BATCH_SPANS = 512  # spans per request; the default of OpenTelemetry's SDK

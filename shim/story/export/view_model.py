@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import as_dict, as_list
+from shim.core.reading.values import as_dict, as_list, escape_control_chars
 from shim.core.secrets.redactor import Redactor
 from shim.story.diff import (
     CONTEXT_LINES,

@@ -11,9 +11,8 @@ import orjson
 from rich.text import Text
 
 from shim.core.claude.permissions import QUESTION_TOOL
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.values import as_list, get_text
+from shim.core.reading.values import as_list, escape_control_chars, get_text
 from shim.story.diff import list_arguments_fully_shown_in_diff
 from shim.story.edits import find_edit_diff_lines
 from shim.story.events import (

@@ -13,7 +13,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from shim.core.errors import format_spelling_suggestion
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.recording.completion import complete_recording
 
 # Rich draws code on a black background, which looks wrong in a light terminal.

@@ -11,7 +11,7 @@ from rich.markdown import Heading, Markdown, TableElement
 from rich.segment import Segment
 from rich.table import Table
 
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.story.markdown import parse_markdown_tokens
 from shim.story.terminal.console import is_light_terminal
 

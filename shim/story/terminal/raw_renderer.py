@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shim.core.cast.format import RecordingRecord
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 
 MIN_TWO_COLUMN_WIDTH = 120  # narrower terminals use one column
 MAX_PLAIN_CHARS = 200  # characters per line in a file or a pipe

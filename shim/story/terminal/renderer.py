@@ -10,8 +10,8 @@ from rich.text import Text
 
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.bounded_dict import BoundedDict
-from shim.core.reading.diagnostics import escape_control_chars, pluralize
-from shim.core.reading.values import as_dict, as_str, get_text, list_dicts
+from shim.core.reading.diagnostics import pluralize
+from shim.core.reading.values import as_dict, as_str, escape_control_chars, get_text, list_dicts
 from shim.story.edits import DiffLine, find_edit_diff_lines
 from shim.story.events import (
     MAIN_ARGUMENTS,

@@ -15,7 +15,7 @@ from rich.spinner import Spinner
 from rich.style import Style
 from rich.text import Text
 
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.story.terminal.footer import InputCursor, TerminalFooter
 
 MAX_MARKDOWN_CHARS = 50_000  # longer texts are drawn as plain text

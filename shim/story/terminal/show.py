@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from rich.console import Console
 
 from shim.core.cast.format import RecordingHeader, RecordingRecord
-from shim.core.reading.diagnostics import escape_control_chars, pluralize
+from shim.core.reading.diagnostics import pluralize
+from shim.core.reading.values import escape_control_chars
 from shim.story.reader import TOO_LONG_PHRASE, RecordedSessionStepReader, Recording
 from shim.story.terminal.raw_renderer import RawRecordRenderer
 from shim.story.terminal.renderer import TerminalSessionRenderer

@@ -6,8 +6,8 @@ from typing import Any
 from rich.text import Text
 
 from shim.core.api_errors import describe_cause
-from shim.core.reading.diagnostics import escape_control_chars, pluralize
-from shim.core.reading.values import as_dict, as_list
+from shim.core.reading.diagnostics import pluralize
+from shim.core.reading.values import as_dict, as_list, escape_control_chars
 from shim.story.events import TOKEN_FIELDS, SessionStep, SessionTotals, find_failure_cause
 from shim.story.formatting import (
     format_call_counts,

@@ -36,7 +36,7 @@ from shim.core.errors import FrontendError
 from shim.core.policy.policy import parse_permission_rules
 from shim.core.policy.serialize import parse_settings
 from shim.core.policy.settings import ClaudeSettings, SettingsSource
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 
 ASKED = PermissionRequest("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 

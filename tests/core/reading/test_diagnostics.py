@@ -3,13 +3,8 @@
 import pytest
 from sweeps import loop_over_rows
 
-from shim.core.reading.diagnostics import (
-    MAX_KINDS,
-    MAX_SAMPLE_CHARS,
-    OVERFLOW_KIND,
-    Diagnostics,
-    escape_control_chars,
-)
+from shim.core.reading.diagnostics import MAX_KINDS, OVERFLOW_KIND, Diagnostics
+from shim.core.reading.values import MAX_SAMPLE_CHARS, escape_control_chars
 
 
 def test_repairs_and_unknown_events_are_counted_separately_by_kind():

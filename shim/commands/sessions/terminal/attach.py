@@ -17,7 +17,7 @@ from shim.commands.sessions.terminal.session_view import SessionView
 from shim.commands.sessions.terminal.terminal_loop import ANSWER_TIMEOUT_S, EndReason, TerminalLoop
 from shim.core.bridge.frames import DRIVE, WATCH
 from shim.core.errors import FrontendError
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.io.stderr import warn
 from shim.story.terminal.console import BrokenPipeHandler, open_console
 

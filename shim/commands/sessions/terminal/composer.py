@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shim.commands.sessions.terminal.input_controller import TerminalInputController
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 from shim.story.terminal.arguments import format_text_on_one_truncated_line
 from shim.story.terminal.footer import InputCursor
 from shim.story.terminal.screen import RenderedKeyboardInput

@@ -14,8 +14,7 @@ from shim.bridge.decisions import (
     PermissionPromptQueue,
 )
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
-from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, escape_control_chars
 from shim.profiles.rpc.form import build_ask_user_question_input, build_elicitation_result
 from shim.story.terminal.arguments import (
     MAX_QUESTION_CHARS,

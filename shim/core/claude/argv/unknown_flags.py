@@ -16,7 +16,7 @@ from shim.core.claude.argv.flags import (
     Invocation,
 )
 from shim.core.errors import FrontendError, format_spelling_suggestion
-from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import escape_control_chars
 
 # Invocation fields for flags that limit which tools may run, how many turns, and the cost.
 PERMISSION_FIELDS = (

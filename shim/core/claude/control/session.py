@@ -76,11 +76,10 @@ from shim.core.claude.session_state import SessionState
 from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.policy.policy import Workspace
 from shim.core.reading.bounded_dict import BoundedDict
-from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import shorten_line_to_fit
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, escape_control_chars
 
 if TYPE_CHECKING:
     from shim.core.claude.hooks.commands import HookCommandResult
