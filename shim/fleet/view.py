@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from nats.aio.client import Client
@@ -114,14 +113,16 @@ class FleetView:
         client = connection.client
 
         async def handle_session(message: Msg) -> None:
-            stored = await _get_changed_entry(client, SESSIONS_BUCKET, message)
-            self._changed_subjects.add(stored.subject)
-            self._update_entry(stored)
+            stored = await _find_changed_entry(client, SESSIONS_BUCKET, message)
+            if stored is not None:
+                self._changed_subjects.add(stored.subject)
+                self._update_entry(stored)
 
         async def handle_lease(message: Msg) -> None:
-            stored = await _get_changed_entry(client, MACHINES_BUCKET, message)
-            self._changed_subjects.add(stored.subject)
-            self._update_lease(stored)
+            stored = await _find_changed_entry(client, MACHINES_BUCKET, message)
+            if stored is not None:
+                self._changed_subjects.add(stored.subject)
+                self._update_lease(stored)
 
         await client.subscribe(build_session_subject("*", "*"), cb=handle_session)
         await client.subscribe(build_lease_subject("*"), cb=handle_lease)
@@ -252,17 +253,19 @@ class FleetView:
         return self._away_ms.get(name, self._machines[name][0].changed_ms)
 
 
-async def _get_changed_entry(client: Client, bucket: str, message: Msg) -> StoredEntry:
-    """Return the entry that a message has changed. A deletion is not signed, and any member may cause
-    such a message. Therefore, the server is asked what it has stored.
+async def _find_changed_entry(client: Client, bucket: str, message: Msg) -> StoredEntry | None:
+    """Return the entry that a message has changed, or None if that is not known.
+
+    A deletion is not signed, and any member may send such a message. Therefore, the server is asked
+    what it has stored. If it does not answer, the next load finds the change.
     """
     if message.data and not is_deletion(message.headers):
         return StoredEntry(message.subject, message.data, 0)
-    with suppress(BucketError):
+    try:
         stored = await read_entry(client, bucket, message.subject)
-        if stored is not None:
-            return stored
-    return StoredEntry(message.subject, b"", 0)
+    except BucketError:
+        return None
+    return stored or StoredEntry(message.subject, b"", 0)
 
 
 def build_listing(machines: Iterable[FleetMachine]) -> list[Mapping[str, Any]]:

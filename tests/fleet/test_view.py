@@ -20,7 +20,7 @@ from shim.core.fleet.subjects import (
     build_session_subject,
 )
 from shim.fleet import view as view_module
-from shim.fleet.buckets import StoredEntry
+from shim.fleet.buckets import BucketError, StoredEntry
 from shim.fleet.view import FleetView
 
 NONCE = bytes(24)
@@ -66,7 +66,9 @@ class Registry:
         self.late_changes = list[StoredEntry]()
         self.view = FleetView(create_join())
         self._handlers: dict[str, Any] = {}
+        self.answers_checks = True
         monkeypatch.setattr(view_module, "read_entries", self._read_entries)
+        monkeypatch.setattr(view_module, "read_entry", self._read_entry)
 
     async def _read_entries(self, client: object, bucket: str, pattern: str) -> list[StoredEntry]:
         if bucket == MACHINES_BUCKET:
@@ -78,13 +80,28 @@ class Registry:
             return snapshot
         return [stored for stored in self.entries if stored.subject.endswith(".machine")]
 
+    async def _read_entry(self, client: object, bucket: str, subject: str) -> StoredEntry | None:
+        if not self.answers_checks:
+            raise BucketError("no answer")
+        stored = self.leases + self.entries
+        return next((each for each in stored if each.subject == subject), None)
+
     async def subscribe(self, subject: str, cb: Any) -> None:
         self._handlers[subject] = cb
 
     async def receive(self, stored: StoredEntry) -> None:
-        """Hand a change to the view, as the client library does."""
+        """Hand a change to the view, as the client library does. A deletion has no data."""
         message = SimpleNamespace(subject=stored.subject, data=stored.data, headers=None)
-        await self._handlers[build_session_subject("*", "*")](message)
+        pattern = build_session_subject("*", "*")
+        if stored.subject.startswith(build_lease_subject("")):
+            pattern = build_lease_subject("*")
+        await self._handlers[pattern](message)
+
+    def list_states(self) -> dict[str, str]:
+        """Return the state of each session of the machine."""
+        machine = self.view.find_machine("build")
+        assert machine is not None
+        return {fields["session"]: fields["state"] for fields in machine[0].sessions}
 
     async def load(self) -> dict[str, str]:
         """Load the view again. Return the state of each session."""
@@ -92,9 +109,7 @@ class Registry:
         if not self._handlers:
             await self.view.watch(connection)
         await self.view.load(connection)
-        machine = self.view.find_machine("build")
-        assert machine is not None
-        return {fields["session"]: fields["state"] for fields in machine[0].sessions}
+        return self.list_states()
 
 
 def test_change_that_arrives_while_entries_are_loaded_is_not_lost(monkeypatch):
@@ -131,11 +146,42 @@ def test_machine_is_never_away_since_a_future_time(monkeypatch, changed_ms):
     assert 0 <= away_ms <= 1000 * time.time() + 1  # the time is rounded
 
 
-def test_lease_that_is_removed_ends(monkeypatch):
-    registry = Registry(monkeypatch, build_machine_entry())
+def build_lease() -> StoredEntry:
     subject = build_lease_subject("build")
     lease = seal_entry(READ_KEY, NONCE, Lease("g", "host")._asdict(), subject, BUILD)
-    registry.leases = [StoredEntry(subject, lease, 3)]
+    return StoredEntry(subject, lease, 3)
+
+
+def test_deletion_that_the_server_does_not_confirm_changes_nothing(monkeypatch):
+    """Any member may send the message of a deletion."""
+    session = build_session_entry(UUID, "blocked")
+    registry = Registry(monkeypatch, build_machine_entry(), session)
+    registry.leases = [build_lease()]
+    asyncio.run(registry.load())
+    deletions = [stored._replace(data=b"") for stored in (session, build_lease())]
+    registry.answers_checks = False
+    for deletion in deletions:
+        asyncio.run(registry.receive(deletion))
+    assert registry.list_states() == {UUID: "blocked"}
+    assert registry.view.find_machine("build")[0].away_ms is None
+
+    # The server has the entries: another member has sent the messages.
+    registry.answers_checks = True
+    for deletion in deletions:
+        asyncio.run(registry.receive(deletion))
+    assert registry.list_states() == {UUID: "blocked"}
+    assert registry.view.find_machine("build")[0].away_ms is None
+
+    registry.entries, registry.leases = [build_machine_entry()], []
+    for deletion in deletions:
+        asyncio.run(registry.receive(deletion))
+    assert registry.list_states() == {}
+    assert registry.view.find_machine("build")[0].away_ms is not None
+
+
+def test_lease_that_is_removed_ends(monkeypatch):
+    registry = Registry(monkeypatch, build_machine_entry())
+    registry.leases = [build_lease()]
     asyncio.run(registry.load())
     assert registry.view.find_machine("build")[0].away_ms is None
     registry.leases = []
