@@ -310,7 +310,7 @@ a hostile server of the fleet changes, forges, holds back or reorders messages
 a command of a member of the fleet is sent again
     test_fleet.py::test_messages_that_the_server_repeats_or_forges_have_no_effect
     test_fleet_tunnels.py::test_forged_messages_are_ignored_and_repeated_ones_end_the_tunnel
-    test_tunnel.py::test_open_request_belongs_to_its_subject_and_sender
+    test_members.py::test_introduction_belongs_to_its_key_context_and_sender
 a join file of the fleet is stolen, expired, revoked or used for more than its role
     test_fleet.py::test_stranger_expired_and_revoked_members_are_refused_with_the_reason
     test_fleet.py::test_server_limits_each_member_to_its_role

@@ -14,7 +14,6 @@ from typing import NoReturn
 
 import nats.errors
 
-from shim import __version__
 from shim.core.bridge.frames import FrameError, parse_frame, parse_hello
 from shim.core.bridge.relay import parse_relay_request
 from shim.core.errors import ShimError
@@ -24,9 +23,9 @@ from shim.core.fleet.join_file import (
     get_member_key_pair,
     get_read_key,
 )
-from shim.core.fleet.jwt import get_issuer, verify_member_jwt
+from shim.core.fleet.jwt import get_issuer, open_introduction
 from shim.core.fleet.roles import DRIVE, MACHINE, WATCH
-from shim.core.fleet.sealing import NONCE_BYTES, SealError
+from shim.core.fleet.sealing import NONCE_BYTES, SealError, seal_fields
 from shim.core.fleet.subjects import (
     ALL_SESSIONS,
     NAME_PATTERN,
@@ -39,17 +38,14 @@ from shim.core.fleet.tunnel import (
     TO_MACHINE,
     TUNNEL_ID_BYTES,
     MessageKind,
-    OpenAnswer,
-    OpenRequest,
     TunnelEndpoint,
     TunnelError,
     TunnelKeys,
-    check_open_answer,
+    build_answer_context,
     decode_exit,
     encode_exit,
-    seal_open_request,
-    unseal_open_answer,
 )
+from shim.core.reading.values import get_text
 from shim.fleet.buckets import NO_RESPONDERS_STATUS, get_status, unsubscribe
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
 from shim.fleet.folder import require_join_file
@@ -175,9 +171,7 @@ async def open_tunnel(
         machine,
         OpenSubject(role, join.session or ALL_SESSIONS, join.name, tunnel_id),
     )
-    request = seal_open_request(
-        send_key, os.urandom(NONCE_BYTES), OpenRequest(join.jwt, __version__), subject, key_pair
-    )
+    request = seal_fields(send_key, os.urandom(NONCE_BYTES), {"jwt": join.jwt}, subject, key_pair)
     down_subject = build_down_subject(join.fleet, machine, join.name, tunnel_id)
     try:
         data = await _request_tunnel(connection, subject, request, down_subject, timeout_s)
@@ -188,12 +182,12 @@ async def open_tunnel(
         raise MachineAwayError(f"{machine} is not connected to the fleet") from None
     except nats.errors.Error as error:
         raise TunnelError(f"the connection to the fleet was lost: {error}") from None
-    answer, public_key = _parse_answer(join, machine, data, subject)
+    challenge, public_key = _parse_answer(join, machine, data, subject)
     keys = TunnelKeys(key_pair, public_key, send_key, get_read_key(join))
     tunnel = Tunnel(
         connection.client,
         build_up_subject(join.fleet, machine, role, join.name, tunnel_id),
-        TunnelEndpoint(keys, tunnel_id, answer.challenge, TO_MACHINE),
+        TunnelEndpoint(keys, tunnel_id, challenge, TO_MACHINE),
     )
     await connection.client.subscribe(down_subject, cb=tunnel.handle_message)
     return tunnel
@@ -217,21 +211,27 @@ async def _request_tunnel(
     return message.data
 
 
-def _parse_answer(
-    join: JoinFile, machine: str, data: bytes, subject: str
-) -> tuple[OpenAnswer, str]:
-    """Return the answer of a machine, and its public key. Raise SealError if the answer is not the
-    machine's. Raise TunnelError if the machine refuses the tunnel.
+def _parse_answer(join: JoinFile, machine: str, data: bytes, subject: str) -> tuple[str, str]:
+    """Return the challenge in the answer of a machine, and the machine's public key. Raise TunnelError
+    if the answer is not valid, or if the machine refuses the tunnel.
     """
-    read_key = get_read_key(join)
-    answer = unseal_open_answer(read_key, data, subject)
-    claims = verify_member_jwt(answer.jwt, get_issuer(join.jwt))
+    issuer = get_issuer(join.jwt)
+    try:
+        fields, claims = open_introduction(
+            get_read_key(join), data, build_answer_context(subject), issuer
+        )
+    except SealError as error:
+        raise TunnelError(
+            f"the answer of {machine} is not valid: {error}; compare `shim --version` and "
+            f"`shim fleet status` on both machines"
+        ) from None
     if (claims.fleet, claims.name, claims.role) != (join.fleet, machine, MACHINE):
-        raise SealError(f"{claims.name} has answered instead of {machine}")
-    check_open_answer(read_key, data, subject, claims.public_key)
-    if answer.refusal:
-        raise TunnelError(answer.refusal)
-    return answer, claims.public_key
+        raise TunnelError(
+            f"{claims.name} of the fleet {claims.fleet} has answered instead of {machine}"
+        )
+    if refusal := get_text(fields, "refusal"):
+        raise TunnelError(refusal)
+    return get_text(fields, "challenge"), claims.public_key
 
 
 async def _copy_input(tunnel: Tunnel) -> NoReturn:

@@ -22,9 +22,9 @@ from nats.aio.msg import Msg
 from shim.core.bridge.relay import RelayAccess, build_access_options
 from shim.core.errors import ShimError, explain_os_error
 from shim.core.fleet.join_file import get_command_key, get_member_key_pair, get_read_key
-from shim.core.fleet.jwt import MemberClaims, get_issuer, verify_member_jwt
+from shim.core.fleet.jwt import MemberClaims, get_issuer, open_introduction
 from shim.core.fleet.roles import DRIVE, WATCH
-from shim.core.fleet.sealing import NONCE_BYTES
+from shim.core.fleet.sealing import NONCE_BYTES, seal_fields
 from shim.core.fleet.subjects import (
     ALL_SESSIONS,
     OpenSubject,
@@ -43,10 +43,8 @@ from shim.core.fleet.tunnel import (
     TunnelEndpoint,
     TunnelError,
     TunnelKeys,
-    check_open_request,
+    build_answer_context,
     encode_exit,
-    seal_open_answer,
-    unseal_open_request,
 )
 from shim.fleet.connection import FleetConnection, FleetUnavailableError
 from shim.fleet.tunnels import Tunnel, cancel_tasks, run_to_end, run_until_first_end
@@ -127,8 +125,12 @@ class MachineTunnels:
             answer = self._open_tunnel(message, request)
         except ShimError as error:
             answer = OpenAnswer(join.jwt, refusal=str(error))
-        sealed = seal_open_answer(
-            self._read_key, os.urandom(NONCE_BYTES), answer, message.subject, self._key_pair
+        sealed = seal_fields(
+            self._read_key,
+            os.urandom(NONCE_BYTES),
+            answer._asdict(),
+            build_answer_context(message.subject),
+            self._key_pair,
         )
         subject = build_down_subject(join.fleet, join.name, request.member, request.tunnel)
         with suppress(FleetUnavailableError):  # the end of the connection ends all tunnels
@@ -164,9 +166,7 @@ class MachineTunnels:
         member. Raise ShimError if the request is refused.
         """
         receive_key = self._command_key if request.role == DRIVE else self._read_key
-        jwt = unseal_open_request(receive_key, message.data, message.subject).jwt
-        claims = verify_member_jwt(jwt, self._issuer)
-        check_open_request(receive_key, message.data, message.subject, claims.public_key)
+        _, claims = open_introduction(receive_key, message.data, message.subject, self._issuer)
         self._check_member(claims, request)
         self._check_limits(claims)
         return self._start_tunnel(claims, request, receive_key)

@@ -18,11 +18,9 @@ from shim.core.fleet.registry import (
     Lease,
     MachineEntry,
     open_lease,
-    seal_entry,
-    seal_machine_entry,
     split_session_subject,
 )
-from shim.core.fleet.sealing import NONCE_BYTES, SealError
+from shim.core.fleet.sealing import NONCE_BYTES, SealError, seal_fields
 from shim.core.fleet.subjects import (
     MACHINE_ENTRY,
     MACHINES_BUCKET,
@@ -210,9 +208,7 @@ class MachinePublisher:
         entry = MachineEntry(
             self._join.name, self._join.jwt, __version__, round(1000 * time.time())
         )
-        sealed = seal_machine_entry(self._key, os.urandom(NONCE_BYTES), entry, self._key_pair)
-        subject = build_session_subject(self._join.name, MACHINE_ENTRY)
-        await put_entry(self._client, subject, sealed)
+        await self._put(build_session_subject(self._join.name, MACHINE_ENTRY), entry._asdict())
 
     async def _list_stored_sessions(self) -> list[str]:
         """Return the sessions of this machine that the server has entries of."""
@@ -237,4 +233,4 @@ class MachinePublisher:
         await put_entry(self._client, subject, self._seal(fields, subject))
 
     def _seal(self, fields: Mapping[str, Any], subject: str) -> bytes:
-        return seal_entry(self._key, os.urandom(NONCE_BYTES), fields, subject, self._key_pair)
+        return seal_fields(self._key, os.urandom(NONCE_BYTES), fields, subject, self._key_pair)

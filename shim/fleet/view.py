@@ -13,12 +13,11 @@ from shim.core.fleet.jwt import get_issuer
 from shim.core.fleet.registry import (
     LEASE_TTL_S,
     MachineEntry,
-    open_entry,
     open_lease,
     open_machine_entry,
     split_session_subject,
 )
-from shim.core.fleet.sealing import SealError
+from shim.core.fleet.sealing import SealError, open_fields
 from shim.core.fleet.subjects import (
     MACHINE_ENTRY,
     MACHINES_BUCKET,
@@ -200,7 +199,7 @@ class FleetView:
             return
         try:
             public_key = self._machines[machine][1]
-            sessions[session] = open_entry(self._key, stored.data, stored.subject, public_key)
+            sessions[session] = open_fields(self._key, stored.data, stored.subject, public_key)
         except SealError:
             return
 

@@ -24,7 +24,8 @@ from fleet_lab import SHIM, FleetLab
 
 from shim.bridge import registry
 from shim.core.fleet.join_file import JoinFile, get_member_key_pair, get_read_key, parse_join_file
-from shim.core.fleet.registry import MachineEntry, seal_entry, seal_machine_entry
+from shim.core.fleet.registry import MachineEntry
+from shim.core.fleet.sealing import seal_fields
 from shim.core.fleet.subjects import MACHINE_ENTRY, SESSIONS_BUCKET, build_session_subject
 from shim.core.fleet.tunnel import MessageKind
 from shim.fleet import machine_tunnels
@@ -172,7 +173,9 @@ async def _publish_sessions(connection: FleetConnection, join: JoinFile) -> None
     entry = MachineEntry(join.name, join.jwt, "0.1", 0)
     await create_buckets(connection.client)
     subject = build_session_subject(join.name, MACHINE_ENTRY)
-    await put_entry(connection.client, subject, seal_machine_entry(key, NONCE, entry, key_pair))
+    await put_entry(
+        connection.client, subject, seal_fields(key, NONCE, entry._asdict(), subject, key_pair)
+    )
     for number in range(SESSIONS_PER_MACHINE):
         session = f"{number:08x}-0000-4000-8000-{abs(hash(join.name)) % 10**12:012d}"
         fields = {
@@ -184,7 +187,7 @@ async def _publish_sessions(connection: FleetConnection, join: JoinFile) -> None
         }
         subject = build_session_subject(join.name, session)
         await put_entry(
-            connection.client, subject, seal_entry(key, NONCE, fields, subject, key_pair)
+            connection.client, subject, seal_fields(key, NONCE, fields, subject, key_pair)
         )
 
 

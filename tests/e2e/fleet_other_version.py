@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from shim.core.fleet import registry, tunnel
+from shim.core.fleet import sealing
 from shim.core.reading.json_text import dump_json
 from shim.fleet import machine_tunnels
 from shim.fleet.run import run_fleet
@@ -55,7 +55,7 @@ send_message = Tunnel.send
 
 def run_machine(version: str) -> None:
     """Run `shim fleet run` of this version."""
-    registry.dump_json = tunnel.dump_json = ENCODERS[version]  # type: ignore[assignment]
+    sealing.dump_json = ENCODERS[version]  # type: ignore[assignment]
     if version == NEWER:
         Tunnel.send = send_unknown_kinds  # type: ignore[method-assign, assignment]
         machine_tunnels.RELAY_ARGV = (sys.executable, __file__, NEWER, "relay")  # type: ignore[assignment]

@@ -43,10 +43,10 @@ from shim.core.fleet.registry import (
     LEASE_TTL_S,
     MachineEntry,
     open_lease,
-    seal_machine_entry,
 )
 from shim.core.fleet.replica import ReplicaReader
 from shim.core.fleet.roles import DRIVE, MACHINE, WATCH
+from shim.core.fleet.sealing import seal_fields
 from shim.core.fleet.subjects import LOG_STREAM, MACHINES_BUCKET, SESSIONS_BUCKET
 from shim.fleet import buckets
 from shim.fleet.buckets import (
@@ -428,7 +428,8 @@ def test_machine_checks_the_role_that_the_server_does_not(home: Home) -> None:
             return ""
 
         refusals.append(run_connected(join, dial))
-    assert refusals == ["", "a message was not sealed with the key of this fleet"]
+    assert refusals[0] == ""
+    assert "build is not valid: a message was not sealed with the key of this fleet" in refusals[1]
     environment = home.join_as(uncaged)
     reference = f"build:{session['sessionId']}"
     assert run_shim(environment, "claude", "logs", reference).returncode == 0
@@ -444,7 +445,8 @@ def test_stranger_expired_and_revoked_members_are_refused_with_the_reason(home: 
     dialled = run_shim(environment, "fleet", "dial", "build")
     assert (dialled.returncode, dialled.stderr) == (
         255,
-        "a message was not sealed with the key of this fleet\n",
+        "the answer of build is not valid: a message was not sealed with the key of this fleet; "
+        "compare `shim --version` and `shim fleet status` on both machines\n",
     )
 
     guest = home.lab.invite("guest", WATCH)
@@ -806,7 +808,7 @@ def test_machine_with_too_many_entries_does_not_hide_others(home: Home) -> None:
         key, key_pair = get_read_key(busy), get_member_key_pair(busy)
         entry = MachineEntry("busy", busy.jwt, "0.1", 0)
         subject = subjects.build_session_subject("busy", subjects.MACHINE_ENTRY)
-        sealed = seal_machine_entry(key, bytes(24), entry, key_pair)
+        sealed = seal_fields(key, bytes(24), entry._asdict(), subject, key_pair)
         await put_entry(connection.client, subject, sealed)
         for number in range(buckets.MAX_READ_ENTRIES + 50):
             subject = subjects.build_session_subject("busy", f"{number:08x}{UUID[8:]}")

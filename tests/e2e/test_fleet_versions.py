@@ -36,19 +36,18 @@ from test_machines import (
 )
 
 from shim.core.bridge.frames import encode_frame
-from shim.core.fleet import registry, tunnel
+from shim.core.fleet import sealing
 from shim.core.fleet.join_file import JoinFile, get_member_key_pair, get_read_key
-from shim.core.fleet.registry import MachineEntry, seal_entry, seal_machine_entry
+from shim.core.fleet.registry import MachineEntry
 from shim.core.fleet.roles import MACHINE
-from shim.core.fleet.sealing import NONCE_BYTES
+from shim.core.fleet.sealing import NONCE_BYTES, seal_fields
 from shim.core.fleet.subjects import (
     MACHINE_ENTRY,
     build_down_subject,
     build_session_subject,
     parse_open_subject,
 )
-from shim.core.fleet.tunnel import MessageKind, OpenAnswer, seal_open_answer
-from shim.core.reading.json_text import dump_json
+from shim.core.fleet.tunnel import MessageKind, build_answer_context
 from shim.fleet.buckets import put_entry
 from shim.fleet.connection import FleetConnection
 from shim.fleet.dial import open_tunnel
@@ -144,7 +143,7 @@ def test_member_of_another_version_uses_a_machine(
 ) -> None:
     """A member sends unknown fields, messages and frames, or omits optional fields."""
     session = home.start_session()
-    monkeypatch.setattr(tunnel, "dump_json", ENCODERS[version])
+    monkeypatch.setattr(sealing, "dump_json", ENCODERS[version])
 
     async def use(connection: FleetConnection) -> list[dict[str, Any]]:
         opened = await open_tunnel(connection, "build")
@@ -209,19 +208,15 @@ ODD_SESSIONS: tuple[dict[str, Any], ...] = (
 def seal_odd_entries(join: JoinFile, machine_fields: dict[str, Any]) -> dict[str, bytes]:
     """Return the entries of an odd machine and of its odd sessions, by their subjects."""
     key, key_pair = get_read_key(join), get_member_key_pair(join)
-    entry = MachineEntry(join.name, join.jwt, "", 0)
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(
-            registry, "dump_json", lambda fields: dump_json({**fields, **machine_fields})
-        )
-        sealed = seal_machine_entry(key, os.urandom(NONCE_BYTES), entry, key_pair)
-    entries = {build_session_subject(join.name, MACHINE_ENTRY): sealed}
+    entry = MachineEntry(join.name, join.jwt, "", 0)._asdict() | machine_fields
+    contents = {build_session_subject(join.name, MACHINE_ENTRY): entry}
     for fields in ODD_SESSIONS:
         session = str(uuid4())
-        subject = build_session_subject(join.name, session)
-        fields = {**fields, "session": session}
-        entries[subject] = seal_entry(key, os.urandom(NONCE_BYTES), fields, subject, key_pair)
-    return entries
+        contents[build_session_subject(join.name, session)] = {**fields, "session": session}
+    return {
+        subject: seal_fields(key, os.urandom(NONCE_BYTES), fields, subject, key_pair)
+        for subject, fields in contents.items()
+    }
 
 
 def test_odd_entries_of_machines_harm_no_list(home: Home) -> None:
@@ -246,11 +241,17 @@ def test_odd_entries_of_machines_harm_no_list(home: Home) -> None:
         assert "\x1b" not in done.stdout
 
 
+INVALID_ANSWER = (
+    "the answer of odd is not valid: a JWT must have three parts, not 1; compare `shim --version` and "
+    "`shim fleet status` on both machines"
+)
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({}, "a JWT must have three parts"),
-        ({"jwt": 5, "refusal": ["no"]}, "a JWT must have three parts"),
+        ({}, INVALID_ANSWER),
+        ({"jwt": 5, "refusal": ["no"]}, INVALID_ANSWER),
         ({"refusal": "this version is too old"}, "this version is too old"),
     ],
     ids=["empty", "other types", "refusal"],
@@ -266,11 +267,8 @@ def test_answer_that_a_member_cannot_use_is_reported(
 
     async def answer(message: Msg) -> None:
         request = parse_open_subject(message.subject)
-        with pytest.MonkeyPatch.context() as monkeypatch:
-            monkeypatch.setattr(tunnel, "dump_json", lambda _: dump_json(content))
-            sealed = seal_open_answer(
-                key, os.urandom(NONCE_BYTES), OpenAnswer(join.jwt), message.subject, key_pair
-            )
+        context = build_answer_context(message.subject)
+        sealed = seal_fields(key, os.urandom(NONCE_BYTES), content, context, key_pair)
         await message._client.publish(
             build_down_subject("home", "odd", request.member, request.tunnel), sealed
         )

@@ -12,8 +12,9 @@ import pytest
 from shim.core.fleet.join_file import JoinFile, get_read_key
 from shim.core.fleet.jwt import MemberClaims, build_member_jwt
 from shim.core.fleet.keys import KeyKind, KeyPair
-from shim.core.fleet.registry import Lease, MachineEntry, seal_entry, seal_machine_entry
+from shim.core.fleet.registry import Lease, MachineEntry
 from shim.core.fleet.roles import DRIVE, MACHINE
+from shim.core.fleet.sealing import seal_fields
 from shim.core.fleet.subjects import (
     MACHINES_BUCKET,
     build_lease_subject,
@@ -47,14 +48,14 @@ READ_KEY = get_read_key(create_join())
 def build_machine_entry(changed_ms: int = CONNECTED_MS) -> StoredEntry:
     claims = MemberClaims("home", "build", MACHINE, "", BUILD.public_key)
     entry = MachineEntry("build", build_member_jwt(ISSUER, claims, 1), "1", changed_ms)
-    data = seal_machine_entry(READ_KEY, NONCE, entry, BUILD)
-    return StoredEntry(build_session_subject("build", "machine"), data, 1)
+    subject = build_session_subject("build", "machine")
+    return StoredEntry(subject, seal_fields(READ_KEY, NONCE, entry._asdict(), subject, BUILD), 1)
 
 
 def build_session_entry(session: str, state: str) -> StoredEntry:
     subject = build_session_subject("build", session)
     fields = {"session": session, "state": state}
-    return StoredEntry(subject, seal_entry(READ_KEY, NONCE, fields, subject, BUILD), 2)
+    return StoredEntry(subject, seal_fields(READ_KEY, NONCE, fields, subject, BUILD), 2)
 
 
 class Registry:
@@ -148,7 +149,7 @@ def test_machine_is_never_away_since_a_future_time(monkeypatch, changed_ms):
 
 def build_lease() -> StoredEntry:
     subject = build_lease_subject("build")
-    lease = seal_entry(READ_KEY, NONCE, Lease("g", "host")._asdict(), subject, BUILD)
+    lease = seal_fields(READ_KEY, NONCE, Lease("g", "host")._asdict(), subject, BUILD)
     return StoredEntry(subject, lease, 3)
 
 

@@ -17,7 +17,7 @@ import orjson
 
 from shim.core.fleet.keys import KeyPair, is_signature_valid
 from shim.core.fleet.roles import ROLES, build_permissions
-from shim.core.fleet.sealing import SealError
+from shim.core.fleet.sealing import SealError, open_sealed, parse_fields, unseal_unsigned
 from shim.core.fleet.subjects import list_stream_subjects
 from shim.core.reading.values import as_dict, as_list, get_text
 
@@ -146,6 +146,19 @@ def verify_member_jwt(jwt: str, issuer: str) -> MemberClaims:
     )
 
 
+def open_introduction(
+    key: bytes, message: bytes, context: str, issuer: str
+) -> tuple[dict[str, Any], MemberClaims]:
+    """Return the fields of a message that contains the JWT of its sender, and what the JWT states.
+    Raise SealError if the issuer did not sign the JWT, or if the sender has not sealed and signed the
+    message.
+    """
+    fields = parse_fields(unseal_unsigned(key, message, context))
+    claims = verify_member_jwt(get_text(fields, "jwt"), issuer)
+    open_sealed(key, message, context, claims.public_key)
+    return fields, claims
+
+
 def get_issuer(jwt: str) -> str:
     """Return the public key that a JWT names as its signer. Raise SealError if it is not a JWT."""
     return get_text(_parse(jwt), "iss")
@@ -193,7 +206,7 @@ def _parse_tags(tags: object) -> dict[str, str]:
 def _parse(jwt: str) -> Mapping[str, Any]:
     parts = jwt.split(".")
     if len(parts) != 3:
-        raise SealError("a JWT must have three parts")
+        raise SealError(f"a JWT must have three parts, not {len(parts)}")
     try:
         return as_dict(orjson.loads(_decode(parts[1])))
     except orjson.JSONDecodeError:

@@ -1,21 +1,16 @@
 """The entries of a fleet's registry: what each machine and session is, sealed and signed by the
 machine.
 
-Each entry is bound to its subject, so that the server cannot present it as another one.
+The context of an entry's seal is its subject, so that the server cannot present it as another one.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import orjson
-
-from shim.core.fleet.jwt import verify_member_jwt
-from shim.core.fleet.keys import KeyPair
+from shim.core.fleet.jwt import open_introduction
 from shim.core.fleet.roles import MACHINE
-from shim.core.fleet.sealing import SealError, open_sealed, seal, unseal_unsigned
+from shim.core.fleet.sealing import SealError, open_fields
 from shim.core.fleet.subjects import MACHINE_ENTRY, SESSIONS_BUCKET, build_session_subject
-from shim.core.reading.json_text import dump_json
-from shim.core.reading.values import as_dict, get_text
+from shim.core.reading.values import get_text
 
 # A machine renews its lease in this interval, and is away when its lease has ended.
 LEASE_INTERVAL_S = 4.0
@@ -49,26 +44,18 @@ class MachineEntry(NamedTuple):
     changed_ms: int
 
 
-def seal_machine_entry(key: bytes, nonce: bytes, entry: MachineEntry, sender: KeyPair) -> bytes:
-    """Seal the entry of a machine."""
-    subject = build_session_subject(entry.name, MACHINE_ENTRY)
-    return seal(key, nonce, dump_json(entry._asdict()), subject.encode(), sender)
-
-
 def open_machine_entry(
     key: bytes, data: bytes, machine: str, issuer: str
 ) -> tuple[MachineEntry, str]:
     """Return the entry of a machine, and its public key. Raise SealError if the machine has not
     signed it, or is not in the fleet.
     """
-    context = build_session_subject(machine, MACHINE_ENTRY).encode()
-    fields = _parse_fields(unseal_unsigned(key, data, context))
-    claims = verify_member_jwt(get_text(fields, "jwt"), issuer)
+    subject = build_session_subject(machine, MACHINE_ENTRY)
+    fields, claims = open_introduction(key, data, subject, issuer)
     if claims.name != machine:
         raise SealError(f"{claims.name} has written the entry of {machine}")
     if claims.role != MACHINE:
         raise SealError(f"{machine} is not a machine of this fleet")
-    open_sealed(key, data, context, claims.public_key)
     changed_ms = fields.get("changed_ms")
     entry = MachineEntry(
         machine,
@@ -79,23 +66,9 @@ def open_machine_entry(
     return entry, claims.public_key
 
 
-def seal_entry(
-    key: bytes, nonce: bytes, fields: Mapping[str, Any], subject: str, sender: KeyPair
-) -> bytes:
-    """Seal a lease or the entry of a session for its subject."""
-    return seal(key, nonce, dump_json(fields), subject.encode(), sender)
-
-
-def open_entry(key: bytes, data: bytes, subject: str, public_key: str) -> dict[str, Any]:
-    """Return the fields of a lease or of a session. Raise SealError if the machine has not signed
-    it for this subject.
-    """
-    return _parse_fields(open_sealed(key, data, subject.encode(), public_key))
-
-
 def open_lease(key: bytes, data: bytes, subject: str, public_key: str) -> Lease:
     """Return a lease. Raise SealError if the machine has not signed it."""
-    fields = open_entry(key, data, subject, public_key)
+    fields = open_fields(key, data, subject, public_key)
     return Lease(get_text(fields, "holder"), get_text(fields, "host"))
 
 
@@ -103,10 +76,3 @@ def split_session_subject(subject: str) -> tuple[str, str]:
     """Return the machine, and the session or MACHINE_ENTRY, of a subject in SESSIONS_BUCKET."""
     machine, _, session = subject.removeprefix(f"$KV.{SESSIONS_BUCKET}.").partition(".")
     return machine, session
-
-
-def _parse_fields(data: bytes) -> dict[str, Any]:
-    try:
-        return as_dict(orjson.loads(data))
-    except orjson.JSONDecodeError:
-        raise SealError("an entry of the registry is not JSON") from None

@@ -90,5 +90,5 @@ class ReplicaReader:
         return line
 
 
-def _build_context(subject: str, generation: int, number: int) -> bytes:
-    return f"{subject} {generation} {number}".encode()
+def _build_context(subject: str, generation: int, number: int) -> str:
+    return f"{subject} {generation} {number}"

@@ -6,6 +6,10 @@ context binds it to one use, such as a subject and a number. The context is not 
 know it.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
 from nacl import bindings
 from nacl.encoding import RawEncoder
 from nacl.exceptions import CryptoError
@@ -13,6 +17,8 @@ from nacl.hash import blake2b
 
 from shim.core.errors import ShimError
 from shim.core.fleet.keys import SIGNATURE_BYTES, KeyPair, is_signature_valid
+from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import as_dict
 
 KEY_BYTES = 32
 NONCE_BYTES = 24
@@ -31,14 +37,16 @@ def derive_key(fleet_key: bytes, purpose: str) -> bytes:
     )
 
 
-def seal(key: bytes, nonce: bytes, payload: bytes, context: bytes, sender: KeyPair) -> bytes:
+def seal(key: bytes, nonce: bytes, payload: bytes, context: str, sender: KeyPair) -> bytes:
     """Seal and sign a payload. `nonce` is NONCE_BYTES random bytes."""
-    ciphertext = bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(payload, context, nonce, key)
+    ciphertext = bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(
+        payload, context.encode(), nonce, key
+    )
     sealed = nonce + ciphertext
     return sender.sign(_build_signed_data(sealed, context)) + sealed
 
 
-def open_sealed(key: bytes, message: bytes, context: bytes, sender_public_key: str) -> bytes:
+def open_sealed(key: bytes, message: bytes, context: str, sender_public_key: str) -> bytes:
     """Return the payload of a sealed message. Raise SealError if the key, the context or the sender
     does not match.
     """
@@ -49,19 +57,43 @@ def open_sealed(key: bytes, message: bytes, context: bytes, sender_public_key: s
     return payload
 
 
-def unseal_unsigned(key: bytes, message: bytes, context: bytes) -> bytes:
-    """Return the payload of a sealed message without a check of its signature. The first message of
-    a sender contains its key, and is then checked with `open_sealed`. Raise SealError if the key or
-    the context does not match.
+def unseal_unsigned(key: bytes, message: bytes, context: str) -> bytes:
+    """Return the payload of a sealed message without a check of its signature. Raise SealError if the
+    key or the context does not match.
     """
     sealed = message[SIGNATURE_BYTES:]
     try:
         return bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(
-            sealed[NONCE_BYTES:], context, sealed[:NONCE_BYTES], key
+            sealed[NONCE_BYTES:], context.encode(), sealed[:NONCE_BYTES], key
         )
     except (CryptoError, ValueError, TypeError):
         raise SealError("a message was not sealed with the key of this fleet") from None
 
 
-def _build_signed_data(sealed: bytes, context: bytes) -> bytes:
-    return len(context).to_bytes(4, "big") + context + sealed
+def seal_fields(
+    key: bytes, nonce: bytes, fields: Mapping[str, Any], context: str, sender: KeyPair
+) -> bytes:
+    """Seal and sign fields as JSON. `nonce` is NONCE_BYTES random bytes."""
+    return seal(key, nonce, dump_json(fields), context, sender)
+
+
+def open_fields(key: bytes, message: bytes, context: str, sender_public_key: str) -> dict[str, Any]:
+    """Return the fields of a sealed message, or {} if its JSON is not an object. Raise SealError if
+    the message contains no JSON, or for the reasons of `open_sealed`.
+    """
+    return parse_fields(open_sealed(key, message, context, sender_public_key))
+
+
+def parse_fields(payload: bytes) -> dict[str, Any]:
+    """Return the fields of a payload, or {} if its JSON is not an object. Raise SealError if it is not
+    JSON.
+    """
+    try:
+        return as_dict(orjson.loads(payload))
+    except orjson.JSONDecodeError:
+        raise SealError("a message is not JSON") from None
+
+
+def _build_signed_data(sealed: bytes, context: str) -> bytes:
+    encoded = context.encode()
+    return len(encoded).to_bytes(4, "big") + encoded + sealed

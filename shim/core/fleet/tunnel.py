@@ -3,9 +3,9 @@ a member and a machine.
 
 A member opens a tunnel with a request, whose subject names the tunnel. It contains the JWT of the
 member. The answer is the machine's first message in the tunnel. It contains the JWT of the machine
-and a challenge, which is new for each tunnel. All further
-messages are sealed for this tunnel, challenge, direction and number, so that they cannot be used
-again elsewhere. The machine starts the relay after the first valid message.
+and a challenge, which is new for each tunnel. All further messages are sealed for this tunnel,
+challenge, direction and number, so that they cannot be used again elsewhere. The machine starts the
+relay after the first valid message.
 
 A message is its number (8 bytes), and then the sealed kind (1 byte) and content. Each side may have
 WINDOW_BYTES of data on the way. The receiver grants further bytes as it writes the data.
@@ -15,15 +15,11 @@ tunnel after the end, and continues after the last line that it has received.
 """
 
 from enum import IntEnum
-from typing import Any, NamedTuple
-
-import orjson
+from typing import NamedTuple
 
 from shim.core.errors import ShimError
 from shim.core.fleet.keys import KeyPair
-from shim.core.fleet.sealing import SealError, open_sealed, seal, unseal_unsigned
-from shim.core.reading.json_text import dump_json
-from shim.core.reading.values import as_dict, get_text
+from shim.core.fleet.sealing import open_sealed, seal
 
 # The data that one side may send before the other has written any of it.
 WINDOW_BYTES = 512 * 1024
@@ -41,7 +37,7 @@ SILENCE_LIMIT_S = 8.0
 TUNNEL_ID_BYTES = 16
 CHALLENGE_BYTES = 16
 NUMBER_BYTES = 8
-TO_MACHINE, TO_MEMBER = b"up", b"down"
+TO_MACHINE, TO_MEMBER = "up", "down"
 
 
 class MessageKind(IntEnum):
@@ -81,16 +77,12 @@ class TunnelMessage(NamedTuple):
     content: bytes = b""
 
 
-class OpenRequest(NamedTuple):
-    """A request to open a tunnel: the JWT of the member, and the version of its shim."""
-
-    jwt: str
-    version: str
-
-
 class OpenAnswer(NamedTuple):
-    """The answer to an open request: the JWT of the machine, and the challenge in hexadecimal, or
-    `refusal`, the reason why there is no tunnel.
+    """The answer to an open request.
+
+    jwt        the JWT of the machine
+    challenge  random hexadecimal digits, or "" if there is no tunnel
+    refusal    the reason why there is no tunnel, or ""
     """
 
     jwt: str
@@ -98,55 +90,9 @@ class OpenAnswer(NamedTuple):
     refusal: str = ""
 
 
-def seal_open_request(
-    key: bytes, nonce: bytes, request: OpenRequest, subject: str, sender: KeyPair
-) -> bytes:
-    """Seal a request for the subject to which it is sent."""
-    return seal(key, nonce, dump_json(request._asdict()), subject.encode(), sender)
-
-
-def unseal_open_request(key: bytes, message: bytes, subject: str) -> OpenRequest:
-    """Return a request without a check of its sender. Raise SealError if it is not for this subject,
-    or damaged.
-    """
-    fields = _parse_fields(unseal_unsigned(key, message, subject.encode()))
-    return OpenRequest(*(get_text(fields, name) for name in OpenRequest._fields))
-
-
-def check_open_request(key: bytes, message: bytes, subject: str, public_key: str) -> None:
-    """Raise SealError if the owner of the public key has not signed the request."""
-    open_sealed(key, message, subject.encode(), public_key)
-
-
-def seal_open_answer(
-    key: bytes, nonce: bytes, answer: OpenAnswer, subject: str, sender: KeyPair
-) -> bytes:
-    """Seal the answer to a request. `subject` is the subject of the request."""
-    return seal(key, nonce, dump_json(answer._asdict()), _build_answer_context(subject), sender)
-
-
-def unseal_open_answer(key: bytes, message: bytes, subject: str) -> OpenAnswer:
-    """Return an answer without a check of its sender. Raise SealError if it is for another request,
-    or damaged.
-    """
-    fields = _parse_fields(unseal_unsigned(key, message, _build_answer_context(subject)))
-    return OpenAnswer(*(get_text(fields, name) for name in OpenAnswer._fields))
-
-
-def check_open_answer(key: bytes, message: bytes, subject: str, public_key: str) -> None:
-    """Raise SealError if the owner of the public key has not signed the answer."""
-    open_sealed(key, message, _build_answer_context(subject), public_key)
-
-
-def _build_answer_context(subject: str) -> bytes:
-    return f"{subject} answer".encode()
-
-
-def _parse_fields(data: bytes) -> dict[str, Any]:
-    try:
-        return as_dict(orjson.loads(data))
-    except orjson.JSONDecodeError:
-        raise SealError("a message of a tunnel is not JSON") from None
+def build_answer_context(subject: str) -> str:
+    """Return the context of the answer to the request with a subject."""
+    return f"{subject} answer"
 
 
 class TunnelKeys(NamedTuple):
@@ -165,9 +111,9 @@ class TunnelEndpoint:
     sent.
     """
 
-    def __init__(self, keys: TunnelKeys, tunnel: str, challenge: str, direction: bytes) -> None:
+    def __init__(self, keys: TunnelKeys, tunnel: str, challenge: str, direction: str) -> None:
         self._keys = keys
-        self._context = f"{tunnel} {challenge} ".encode()
+        self._context = f"{tunnel} {challenge}"
         self._send_direction = direction
         self._receive_direction = TO_MEMBER if direction == TO_MACHINE else TO_MACHINE
         # The kinds that the other side must not send: those that only this side sends, and those of
@@ -253,8 +199,8 @@ class TunnelEndpoint:
         self._receivable_bytes += granted_bytes
         return granted_bytes.to_bytes(4, "big")
 
-    def _build_context(self, direction: bytes, number: int) -> bytes:
-        return self._context + direction + b" %d" % number
+    def _build_context(self, direction: str, number: int) -> str:
+        return f"{self._context} {direction} {number}"
 
 
 def encode_exit(status: int, reason: str) -> bytes:

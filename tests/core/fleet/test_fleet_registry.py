@@ -9,15 +9,12 @@ from shim.core.fleet.keys import KeyKind, KeyPair
 from shim.core.fleet.registry import (
     Lease,
     MachineEntry,
-    open_entry,
     open_lease,
     open_machine_entry,
-    seal_entry,
-    seal_machine_entry,
     split_session_subject,
 )
 from shim.core.fleet.roles import DRIVE, MACHINE
-from shim.core.fleet.sealing import SealError, seal
+from shim.core.fleet.sealing import SealError, open_fields, seal, seal_fields
 from shim.core.fleet.subjects import (
     MACHINE_ENTRY,
     build_lease_subject,
@@ -48,15 +45,20 @@ def build_entry(**changes):
     return entry._replace(**changes)
 
 
+def seal_machine_entry(key, entry, sender):
+    subject = build_session_subject(entry.name, MACHINE_ENTRY)
+    return seal_fields(key, NONCE, entry._asdict(), subject, sender)
+
+
 def seal_machine_fields(content, sender=BUILD, key=KEY):
     """Seal the content of a machine's entry, which may be damaged."""
     if isinstance(content, dict):
         content = json.dumps(content).encode()
-    return seal(key, NONCE, content, MACHINE_SUBJECT.encode(), sender)
+    return seal(key, NONCE, content, MACHINE_SUBJECT, sender)
 
 
 def test_machine_entry_is_unchanged():
-    sealed = seal_machine_entry(KEY, NONCE, build_entry(), BUILD)
+    sealed = seal_machine_entry(KEY, build_entry(), BUILD)
     assert build_jwt().encode() not in sealed
     parsed = open_machine_entry(KEY, sealed, "build", ISSUER.public_key)
     assert parsed == (build_entry(), BUILD.public_key)
@@ -66,24 +68,24 @@ def test_machine_entry_is_unchanged():
     ("sealed", "reason"),
     [
         # The JWT of the machine, without its private key.
-        (seal_machine_entry(KEY, NONCE, build_entry(), MALLORY), "not signed by its sender"),
-        (seal_machine_entry(OTHER_KEY, NONCE, build_entry(), BUILD), "the key of this fleet"),
-        (seal_machine_entry(KEY, NONCE, build_entry(name="lab"), BUILD), "the key of this fleet"),
+        (seal_machine_entry(KEY, build_entry(), MALLORY), "not signed by its sender"),
+        (seal_machine_entry(OTHER_KEY, build_entry(), BUILD), "the key of this fleet"),
+        (seal_machine_entry(KEY, build_entry(name="lab"), BUILD), "the key of this fleet"),
         (
-            seal_machine_entry(KEY, NONCE, build_entry(jwt=build_jwt("lab", MALLORY)), MALLORY),
+            seal_machine_entry(KEY, build_entry(jwt=build_jwt("lab", MALLORY)), MALLORY),
             "lab has written the entry of build",
         ),
         (
             seal_machine_entry(
-                KEY, NONCE, build_entry(jwt=build_jwt("build", MALLORY, OTHER_ISSUER)), MALLORY
+                KEY, build_entry(jwt=build_jwt("build", MALLORY, OTHER_ISSUER)), MALLORY
             ),
             "not in this fleet",
         ),
         (
-            seal_machine_entry(KEY, NONCE, build_entry(jwt=build_jwt(role=DRIVE)), BUILD),
+            seal_machine_entry(KEY, build_entry(jwt=build_jwt(role=DRIVE)), BUILD),
             "build is not a machine",
         ),
-        (seal_machine_entry(KEY, NONCE, build_entry(jwt=""), BUILD), "three parts"),
+        (seal_machine_entry(KEY, build_entry(jwt=""), BUILD), "three parts"),
         (b"", "the key of this fleet"),
         (bytes(200), "the key of this fleet"),
     ],
@@ -108,18 +110,18 @@ def test_entry_that_the_machine_has_not_written_is_refused(sealed, reason):
 def test_damaged_entry_is_refused(content):
     with pytest.raises(SealError, match="not JSON"):
         open_machine_entry(KEY, seal_machine_fields(content), "build", ISSUER.public_key)
-    sealed = seal(KEY, NONCE, content, SUBJECT.encode(), BUILD)
+    sealed = seal(KEY, NONCE, content, SUBJECT, BUILD)
     with pytest.raises(SealError, match="not JSON"):
-        open_entry(KEY, sealed, SUBJECT, BUILD.public_key)
+        open_fields(KEY, sealed, SUBJECT, BUILD.public_key)
 
 
 @pytest.mark.parametrize("content", NOT_AN_OBJECT)
 def test_entry_that_is_not_an_object_has_no_fields(content):
     with pytest.raises(SealError, match="three parts"):
         open_machine_entry(KEY, seal_machine_fields(content), "build", ISSUER.public_key)
-    sealed = seal(KEY, NONCE, content, SUBJECT.encode(), BUILD)
-    assert open_entry(KEY, sealed, SUBJECT, BUILD.public_key) == {}
-    sealed = seal(KEY, NONCE, content, LEASE_SUBJECT.encode(), BUILD)
+    sealed = seal(KEY, NONCE, content, SUBJECT, BUILD)
+    assert open_fields(KEY, sealed, SUBJECT, BUILD.public_key) == {}
+    sealed = seal(KEY, NONCE, content, LEASE_SUBJECT, BUILD)
     assert open_lease(KEY, sealed, LEASE_SUBJECT, BUILD.public_key) == Lease("", "")
 
 
@@ -148,35 +150,35 @@ def test_entry_does_not_choose_its_name():
 
 
 def test_session_entry_belongs_to_its_subject_key_and_signer():
-    sealed = seal_entry(KEY, NONCE, FIELDS, SUBJECT, BUILD)
+    sealed = seal_fields(KEY, NONCE, FIELDS, SUBJECT, BUILD)
     assert SESSION.encode() not in sealed
-    assert open_entry(KEY, sealed, SUBJECT, BUILD.public_key) == FIELDS
+    assert open_fields(KEY, sealed, SUBJECT, BUILD.public_key) == FIELDS
     for key, data, subject, signer in (
         (OTHER_KEY, sealed, SUBJECT, BUILD),
         (KEY, sealed[:-1], SUBJECT, BUILD),
         (KEY, sealed, build_session_subject("lab", SESSION), BUILD),
         (KEY, sealed, build_session_subject("build", SESSION.replace("1", "2")), BUILD),
         (KEY, sealed, SUBJECT, MALLORY),
-        (KEY, seal_entry(KEY, NONCE, FIELDS, SUBJECT, MALLORY), SUBJECT, BUILD),
+        (KEY, seal_fields(KEY, NONCE, FIELDS, SUBJECT, MALLORY), SUBJECT, BUILD),
     ):
         with pytest.raises(SealError):
-            open_entry(key, data, subject, signer.public_key)
+            open_fields(key, data, subject, signer.public_key)
 
 
 def test_lease_is_unchanged_and_is_not_the_entry_of_a_session():
     lease = Lease("0123", "build01")
-    sealed = seal_entry(KEY, NONCE, lease._asdict(), LEASE_SUBJECT, BUILD)
+    sealed = seal_fields(KEY, NONCE, lease._asdict(), LEASE_SUBJECT, BUILD)
     assert open_lease(KEY, sealed, LEASE_SUBJECT, BUILD.public_key) == lease
     with pytest.raises(SealError):
         open_lease(KEY, sealed, build_lease_subject("lab"), BUILD.public_key)
     with pytest.raises(SealError):
         open_lease(KEY, sealed, LEASE_SUBJECT, MALLORY.public_key)
     with pytest.raises(SealError):
-        open_entry(KEY, sealed, SUBJECT, BUILD.public_key)
+        open_fields(KEY, sealed, SUBJECT, BUILD.public_key)
 
 
 def test_lease_of_another_version_is_read():
-    sealed = seal_entry(KEY, NONCE, {"generation": 5, "new": True}, LEASE_SUBJECT, BUILD)
+    sealed = seal_fields(KEY, NONCE, {"generation": 5, "new": True}, LEASE_SUBJECT, BUILD)
     assert open_lease(KEY, sealed, LEASE_SUBJECT, BUILD.public_key) == Lease("", "")
 
 

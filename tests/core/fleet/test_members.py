@@ -19,11 +19,12 @@ from shim.core.fleet.jwt import (
     build_issuer_jwt,
     build_member_jwt,
     get_issuer,
+    open_introduction,
     verify_member_jwt,
 )
 from shim.core.fleet.keys import KeyKind, KeyPair, is_signature_valid, parse_key_pair
 from shim.core.fleet.roles import DRIVE, MACHINE, WATCH, build_permissions
-from shim.core.fleet.sealing import SealError, derive_key, open_sealed, seal
+from shim.core.fleet.sealing import SealError, derive_key, open_sealed, seal, seal_fields
 from shim.core.fleet.server_config import ServerSettings, format_server_config
 
 SESSION = "0123abcd-0000-4000-8000-000000000001"
@@ -83,20 +84,39 @@ def test_forged_member_jwt_is_refused():
 
 
 def test_sealed_message_opens_only_with_its_key_context_and_sender():
-    message = seal(KEY, NONCE, b"payload", b"place 1", ALICE)
+    message = seal(KEY, NONCE, b"payload", "place 1", ALICE)
     assert b"payload" not in message
-    assert open_sealed(KEY, message, b"place 1", ALICE.public_key) == b"payload"
+    assert open_sealed(KEY, message, "place 1", ALICE.public_key) == b"payload"
     damaged = message[:-1] + bytes([message[-1] ^ 1])
     for key, data, context, sender in (
-        (derive_key(KEY, "read"), message, b"place 1", ALICE),
-        (KEY, message, b"place 2", ALICE),
-        (KEY, message, b"place 1", MALLORY),
-        (KEY, damaged, b"place 1", ALICE),
-        (KEY, message[:20], b"place 1", ALICE),
-        (KEY, b"", b"place 1", ALICE),
+        (derive_key(KEY, "read"), message, "place 1", ALICE),
+        (KEY, message, "place 2", ALICE),
+        (KEY, message, "place 1", MALLORY),
+        (KEY, damaged, "place 1", ALICE),
+        (KEY, message[:20], "place 1", ALICE),
+        (KEY, b"", "place 1", ALICE),
     ):
         with pytest.raises(SealError):
             open_sealed(key, data, context, sender.public_key)
+
+
+def test_introduction_belongs_to_its_key_context_and_sender():
+    """The first message of a sender contains the sender's JWT."""
+    jwt = build_member_jwt(ISSUER, MEMBER, 1_800_000_000)
+    fields = {"jwt": jwt, "challenge": "00ff"}
+    message = seal_fields(KEY, NONCE, fields, "subject", ALICE)
+    assert open_introduction(KEY, message, "subject", ISSUER.public_key) == (fields, MEMBER)
+    for key, data, context, issuer in (
+        (derive_key(KEY, "read"), message, "subject", ISSUER),
+        (KEY, message, "other subject", ISSUER),
+        (KEY, message, "subject", KeyPair(KeyKind.ISSUER, bytes([4]) * 32)),
+        # The JWT of another member, without its private key.
+        (KEY, seal_fields(KEY, NONCE, fields, "subject", MALLORY), "subject", ISSUER),
+        (KEY, seal_fields(KEY, NONCE, {}, "subject", ALICE), "subject", ISSUER),
+        (KEY, seal(KEY, NONCE, b"{", "subject", ALICE), "subject", ISSUER),
+    ):
+        with pytest.raises(SealError):
+            open_introduction(key, data, context, issuer.public_key)
 
 
 def test_member_that_watches_has_no_key_for_commands():
