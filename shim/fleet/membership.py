@@ -6,7 +6,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import nats.errors
 import orjson
@@ -51,10 +51,16 @@ REFUSALS = (
 
 
 class ProcessStatus(NamedTuple):
-    """The state of `shim fleet run`. `problem` is "" if it is connected."""
+    """The state of `shim fleet run`.
+
+    problem  "" if it is connected, and all its parts work
+    copies   how far the logs of this machine's sessions are copied (see `summarize_copies`), or {} if
+             none are copied now
+    """
 
     pid: int
     problem: str
+    copies: Mapping[str, Any]
 
 
 def check_connection(join: JoinFile) -> float:
@@ -98,9 +104,13 @@ def load_process_status(environment: Mapping[str, str]) -> ProcessStatus | None:
             connection.sendall(encode_frame("status"))
             frame = parse_frame(_read_line(connection))
         except (OSError, FrameError) as error:
-            return ProcessStatus(0, f"it does not answer: {error}")
+            return ProcessStatus(0, f"it does not answer: {error}", {})
     pid = frame.get("pid")
-    return ProcessStatus(pid if isinstance(pid, int) else 0, get_text(frame, "problem"))
+    return ProcessStatus(
+        pid if isinstance(pid, int) else 0,
+        get_text(frame, "problem"),
+        as_dict(frame.get("copies")),
+    )
 
 
 def _read_line(connection: socket.socket) -> bytes:

@@ -4,13 +4,12 @@ import asyncio
 import os
 import platform
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from shim import __version__
-from shim.bridge.machines.relay import list_relayed_sessions
-from shim.bridge.registry import SessionScanError, is_session_unreadable
+from shim.bridge.machines.relay import select_relayed_sessions
+from shim.bridge.registry import SessionRecord, is_session_unreadable
 from shim.core.fleet.join_file import get_member_key_pair, get_read_key
 from shim.core.fleet.registry import (
     LEASE_FAILURE_LIMIT_S,
@@ -41,10 +40,7 @@ from shim.fleet.buckets import (
 )
 from shim.fleet.connection import FleetConnection, FleetUnavailableError
 from shim.fleet.folder import MembershipError
-from shim.io.stderr import warn
 
-# The local registry is read this often. Reading 100 sessions takes a few milliseconds.
-SCAN_INTERVAL_S = 1.0
 # How long a lease of another process is watched, before this process replaces it.
 TAKEOVER_WAIT_S = LEASE_INTERVAL_S * 2
 # A renewal that is not answered within this time is tried again before LEASE_FAILURE_LIMIT_S.
@@ -83,10 +79,9 @@ class MachinePublisher:
         self._lease = Lease(holder, platform.node())
         self._lease_subject = build_lease_subject(connection.join.name)
         self._lease_sequence = 0
+        self._is_machine_published = False
         # The fields of each session that the server has, or b"" if they are not known.
         self._published: dict[str, bytes] = {}
-        self._scan_problem = ""
-        self.scan_requested = asyncio.Event()  # set if sessions may have changed
 
     async def start(self) -> None:
         """Acquire the lease. Raise ClonedMachineError if another process renews it, and BucketError if
@@ -114,32 +109,27 @@ class MachinePublisher:
                     raise FleetUnavailableError(f"the lease is not renewed: {reason}") from None
                 wait_s = RENEWAL_RETRY_S
 
-    async def publish(self) -> NoReturn:
-        """Publish the machine, its sessions, and all changes of them. Nothing changes while the local
-        registry cannot be read. Raise BucketError if the server refuses an entry.
+    async def publish(self, records: Sequence[SessionRecord]) -> None:
+        """Publish this machine, and those of its sessions that have changed. Remove the entries of
+        sessions that were removed here. Raise BucketError if the server refuses an entry; the next
+        call then publishes everything again.
         """
-        await create_buckets(self._client)
-        await self._put_machine_entry()
-        self._published = dict.fromkeys(await self._list_stored_sessions(), b"")
-        while True:
-            self.scan_requested.clear()
-            try:
-                await self.publish_sessions()
-                self._scan_problem = ""
-            except SessionScanError as error:
-                self._report_scan_problem(str(error))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(SCAN_INTERVAL_S):
-                    await self.scan_requested.wait()
+        try:
+            if not self._is_machine_published:
+                await create_buckets(self._client)
+                await self._put_machine_entry()
+                self._published = dict.fromkeys(await self._list_stored_sessions(), b"")
+                self._is_machine_published = True
+            await self._publish_changes(records)
+        except BucketError:
+            self._is_machine_published = False
+            raise
 
-    async def publish_sessions(self) -> None:
-        """Publish the sessions that have changed, and remove those that were removed here. Raise
-        SessionScanError if the local registry cannot be read.
-        """
-        sessions = await self._list_sessions()
-        contents = {str(fields["session"]): dump_json(fields) for fields in sessions}
+    async def _publish_changes(self, records: Sequence[SessionRecord]) -> None:
+        sessions = select_relayed_sessions(records, includes_ended=True)[:MAX_SESSIONS]
+        contents = {fields["session"]: dump_json(fields) for fields in sessions}
         for fields in sessions:
-            session = str(fields["session"])
+            session = fields["session"]
             if len(contents[session]) > MAX_ENTRY_BYTES:
                 continue
             if self._published.get(session) != contents[session]:
@@ -216,18 +206,6 @@ class MachinePublisher:
         entries = await read_entries(self._client, SESSIONS_BUCKET, pattern)
         names = [split_session_subject(stored.subject)[1] for stored in entries if stored.data]
         return [name for name in names if name != MACHINE_ENTRY]
-
-    def _report_scan_problem(self, problem: str) -> None:
-        """Print a problem that is new."""
-        if problem != self._scan_problem:
-            warn(f"{problem}\n")
-        self._scan_problem = problem
-
-    async def _list_sessions(self) -> list[dict[str, Any]]:
-        sessions = await asyncio.to_thread(
-            list_relayed_sessions, self._environment, includes_ended=True
-        )
-        return sessions[:MAX_SESSIONS]
 
     async def _put(self, subject: str, fields: Mapping[str, Any]) -> None:
         await put_entry(self._client, subject, self._seal(fields, subject))

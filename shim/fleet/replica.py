@@ -8,19 +8,12 @@ does not fit the session's log, or if there is none, the copy is made again from
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import NoReturn
+from collections.abc import AsyncIterator, Mapping, Sequence, Set
+from typing import Any
 
 from shim.bridge.client import HostNotAnsweringError, connect_to_session
 from shim.bridge.ended_session import has_cursor_line, open_ended_log
-from shim.bridge.registry import (
-    SessionRecord,
-    SessionScanError,
-    is_session_unreadable,
-    scan_sessions,
-)
+from shim.bridge.registry import SessionRecord, is_session_unreadable
 from shim.core.bridge.frames import WATCH, LogCursor
 from shim.core.errors import FrontendError, ShimError
 from shim.core.fleet.join_file import get_member_key_pair, get_read_key
@@ -38,7 +31,6 @@ from shim.core.fleet.subjects import LOG_STREAM, build_log_subject
 from shim.core.reading.values import escape_control_chars
 from shim.fleet.buckets import (
     LAST_SEQUENCE_HEADER,
-    BucketError,
     get_sequence,
     read_last_message,
     store_message,
@@ -53,7 +45,6 @@ from shim.fleet.log_stream import (
 from shim.fleet.tunnels import cancel_tasks
 from shim.io.stderr import warn
 
-SCAN_INTERVAL_S = 1.0
 READ_BATCH_LINES = 256
 # The reasons of a gap after which a host sends its whole log.
 RESTART_REASONS = ("generation", "unknown")
@@ -64,25 +55,7 @@ MAX_ENDED_COPIES = 50
 COPY_TURN_S = 30.0
 COPY_RETRY_S = 10.0  # the wait after a failure
 MAX_PROBLEM_CHARS = 300
-
-
-@dataclass
-class CopyState:
-    """The copy of one session: its task while it runs, and the result of the last attempt.
-
-    change         the state of the session when the copy started
-    copied_change  the state in which an ended session was copied completely, or None
-    started_s, retry_s  the start of the last copy, and of the next attempt, on the monotonic clock
-    problem        why the last attempt failed, or ""
-    """
-
-    task: asyncio.Task[None] | None = None
-    is_running: bool = False
-    change: object = None
-    copied_change: object = None
-    started_s: float = 0.0
-    retry_s: float = 0.0
-    problem: str = ""
+MAX_LISTED_COPIES = 20  # of those that are not complete
 
 
 class SessionReplicator:
@@ -91,115 +64,116 @@ class SessionReplicator:
     def __init__(self, connection: FleetConnection, environment: Mapping[str, str]) -> None:
         self._connection = connection
         self._environment = environment
-        self._states: dict[str, CopyState] = {}
+        self._copies: dict[str, SessionCopy] = {}
+        self._is_stream_created = False
 
-    async def run(self) -> NoReturn:
-        """Copy lines forever. Raise BucketError if the stream cannot be created. If the copy of one
-        session fails, the others are not affected.
+    async def update(self, sessions: Sequence[SessionRecord]) -> None:
+        """Start copies of the sessions of this machine, and remove the copies of all others. Raise
+        BucketError if the server refuses a request. If the copy of one session fails, the others are
+        not affected.
         """
-        client, join = self._connection.client, self._connection.join
-        await create_log_stream(client, join.fleet)
-        for session_id in await list_stored_sessions(client, join.fleet, join.name):
-            self._states[session_id] = CopyState()
-        try:
-            while True:
-                with suppress(SessionScanError):  # MachinePublisher reports it
-                    sessions = await asyncio.to_thread(scan_sessions, self._environment)
-                    self._start_copies(sessions)
-                    await self._remove_copies(sessions)
-                await asyncio.sleep(SCAN_INTERVAL_S)
-                self._collect_copies()
-        finally:
-            tasks = [state.task for state in self._states.values() if state.task is not None]
-            await cancel_tasks(tasks)
+        if not self._is_stream_created:
+            client, join = self._connection.client, self._connection.join
+            await create_log_stream(client, join.fleet)
+            for session_id in await list_stored_sessions(client, join.fleet, join.name):
+                self._get_copy(session_id)
+            self._is_stream_created = True
+        self._collect_results()
+        self._start_copies(sessions)
+        await self._remove_copies({session.session_id for session in sessions})
 
-    def _start_copies(self, sessions: list[SessionRecord]) -> None:
+    async def stop(self) -> None:
+        """End all copies. What the server has stored stays."""
+        await cancel_tasks(copy.task for copy in self._copies.values() if copy.task is not None)
+
+    def summarize_copies(self) -> dict[str, Any]:
+        """Return how many sessions there are, how many of them are copied completely, and the position
+        of up to MAX_LISTED_COPIES others.
+        """
+        incomplete = [copy for copy in self._copies.values() if not copy.is_complete]
+        return {
+            "sessions": len(self._copies),
+            "complete": len(self._copies) - len(incomplete),
+            "incomplete": [
+                {"session": copy.session_id, "line": copy.last_number, "problem": copy.problem}
+                for copy in incomplete[:MAX_LISTED_COPIES]
+            ],
+        }
+
+    def _get_copy(self, session_id: str) -> "SessionCopy":
+        if session_id not in self._copies:
+            self._copies[session_id] = SessionCopy(self._connection, session_id, self._environment)
+        return self._copies[session_id]
+
+    def _start_copies(self, sessions: Sequence[SessionRecord]) -> None:
+        """Start as many copies as the limits allow. Those that have waited for the longest time come
+        first. If running sessions wait, end copies that have had their turn.
+        """
         waiting = [session for session in sessions if self._needs_copy(session)]
-        running = [session for session in waiting if session.is_running]
-        ended = [session for session in waiting if not session.is_running]
-        self._start_waiting(ended, self._list_active(is_running=False), MAX_ENDED_COPIES)
-        active = self._list_active(is_running=True)
-        waiting_count = self._start_waiting(running, active, MAX_RUNNING_COPIES)
-        for state in active[:waiting_count]:
-            if state.task is not None and time.monotonic() - state.started_s > COPY_TURN_S:
-                state.task.cancel()
+        waiting.sort(key=lambda session: self._get_copy(session.session_id).started_s)
+        for is_running, max_copies in ((False, MAX_ENDED_COPIES), (True, MAX_RUNNING_COPIES)):
+            active = [
+                copy
+                for copy in self._copies.values()
+                if copy.task is not None and copy.is_running == is_running
+            ]
+            candidates = [session for session in waiting if session.is_running == is_running]
+            free_count = max(0, max_copies - len(active))
+            for session in candidates[:free_count]:
+                self._get_copy(session.session_id).start(session)
+            if is_running:
+                _end_turns(active, len(candidates) - free_count)
 
     def _needs_copy(self, session: SessionRecord) -> bool:
-        state = self._states.setdefault(session.session_id, CopyState())
-        if state.task is not None or time.monotonic() < state.retry_s:
+        copy = self._get_copy(session.session_id)
+        if copy.task is not None or time.monotonic() < copy.retry_s:
             return False
-        return session.is_running or state.copied_change != _get_change(session)
+        return session.is_running or copy.copied_change != _get_change(session)
 
-    def _list_active(self, *, is_running: bool) -> list[CopyState]:
-        """Return the copies of running or of ended sessions, in the order of their start."""
-        active = [
-            state
-            for state in self._states.values()
-            if state.task is not None and state.is_running == is_running
-        ]
-        return sorted(active, key=lambda state: state.started_s)
-
-    def _start_waiting(
-        self, waiting: list[SessionRecord], active: list[CopyState], max_copies: int
-    ) -> int:
-        """Start copies of waiting sessions. Those that have waited for the longest time come first.
-        Return how many sessions still wait.
-        """
-        free_count = max_copies - len(active)
-        waiting.sort(key=lambda session: self._states[session.session_id].started_s)
-        for session in waiting[:free_count]:
-            state = self._states[session.session_id]
-            state.is_running = session.is_running
-            state.change = _get_change(session)
-            state.started_s = time.monotonic()
-            copy = SessionCopy(self._connection, session, self._environment)
-            state.task = asyncio.create_task(copy.run())
-        return max(0, len(waiting) - free_count)
-
-    def _collect_copies(self) -> None:
+    def _collect_results(self) -> None:
         """Store the results of the copies that have ended."""
-        for session_id, state in self._states.items():
-            if state.task is None or not state.task.done():
+        for copy in self._copies.values():
+            if copy.task is None or not copy.task.done():
                 continue
-            task = state.task
-            state.task = None
+            task = copy.task
+            copy.task = None
             if task.cancelled():
-                continue  # other sessions were waiting
-            error = task.exception()
-            if error is not None:
-                self._handle_failure(session_id, error)
-                continue
-            state.problem = ""
-            if not state.is_running:
-                state.copied_change = state.change
+                copy.is_complete = (
+                    False  # further lines may follow, but other sessions were waiting
+                )
+            elif (error := task.exception()) is not None:
+                self._handle_failure(copy, error)
 
-    async def _remove_copies(self, sessions: list[SessionRecord]) -> None:
+    async def _remove_copies(self, present_ids: Set[str]) -> None:
         """Remove the copies of sessions that were removed on this machine."""
-        present = {session.session_id for session in sessions}
-        client, join = self._connection.client, self._connection.join
-        for session_id in self._states.keys() - present:
-            state = self._states[session_id]
-            if state.task is not None or time.monotonic() < state.retry_s:
+        for session_id in self._copies.keys() - present_ids:
+            copy = self._copies[session_id]
+            if copy.task is not None or time.monotonic() < copy.retry_s:
                 continue
             if await asyncio.to_thread(is_session_unreadable, session_id, self._environment):
                 continue
-            subject = build_log_subject(join.fleet, join.name, session_id)
-            try:
-                await remove_log_messages(client, subject)
-            except BucketError as error:
-                self._handle_failure(session_id, error)
-                return
-            del self._states[session_id]
+            await copy.remove()
+            del self._copies[session_id]
 
-    def _handle_failure(self, session_id: str, error: BaseException) -> None:
+    def _handle_failure(self, copy: "SessionCopy", error: BaseException) -> None:
         """Let a session wait for its next attempt. Print a problem that no other session has."""
         problem = _describe_problem(error)
-        reported = {state.problem for state in self._states.values()}
+        reported = {each.problem for each in self._copies.values()}
         if problem not in reported and not self._connection.client.is_closed:
-            warn(f"the log of the session {session_id} is not copied: {problem}\n")
-        state = self._states[session_id]
-        state.problem = problem
-        state.retry_s = time.monotonic() + COPY_RETRY_S
+            warn(f"the log of the session {copy.session_id} is not copied: {problem}\n")
+        copy.is_complete = False
+        copy.problem = problem
+        copy.retry_s = time.monotonic() + COPY_RETRY_S
+
+
+def _end_turns(active: Sequence["SessionCopy"], count: int) -> None:
+    """End the oldest copies of running sessions, so that `count` waiting ones can start. Each copy has
+    a turn of COPY_TURN_S.
+    """
+    oldest = sorted(active, key=lambda copy: copy.started_s)
+    for copy in oldest[: max(0, count)]:
+        if copy.task is not None and time.monotonic() - copy.started_s > COPY_TURN_S:
+            copy.task.cancel()
 
 
 def _get_change(session: SessionRecord) -> object:
@@ -215,37 +189,75 @@ def _describe_problem(error: BaseException) -> str:
 
 
 class SessionCopy:
-    """Copies the lines of one session until its host ends."""
+    """Copies the lines of one session, in one attempt after another.
+
+    task           the current attempt, or None
+    is_running     whether the session was running when the last attempt started
+    copied_change  the state in which the ended session was copied completely, or None
+    is_complete    whether all lines are copied, except for those that are on the way
+    last_number    the number of the last stored line, or 0
+    started_s, retry_s  the start of the last attempt, and of the next one, on the monotonic clock
+    problem        why the last attempt failed, or ""
+    """
 
     def __init__(
-        self, connection: FleetConnection, session: SessionRecord, environment: Mapping[str, str]
+        self, connection: FleetConnection, session_id: str, environment: Mapping[str, str]
     ) -> None:
         join = connection.join
+        self.session_id = session_id
+        self.task: asyncio.Task[None] | None = None
+        self.is_running = False
+        self.copied_change: object = None
+        self.is_complete = False
+        self.last_number = 0
+        self.started_s = 0.0
+        self.retry_s = 0.0
+        self.problem = ""
         self._client = connection.client
-        self._session = session
         self._environment = environment
         self._key = get_read_key(join)
         self._key_pair = get_member_key_pair(join)
-        self._subject = build_log_subject(join.fleet, join.name, session.session_id)
+        self._subject = build_log_subject(join.fleet, join.name, session_id)
         self._sequence = 0  # of the last stored message
 
-    async def run(self) -> None:
-        """Copy the lines after the last stored one. Raise BucketError if the server does not confirm
-        a line, and FrontendError if the log of an ended session cannot be read.
+    def start(self, session: SessionRecord) -> None:
+        """Start an attempt."""
+        self.started_s = time.monotonic()
+        self.is_running = session.is_running
+        self.is_complete = False
+        self.task = asyncio.create_task(self.run(session))
+
+    async def run(self, session: SessionRecord) -> None:
+        """Copy the lines after the last stored one, until the host of the session ends. Raise
+        BucketError if the server does not confirm a line, and FrontendError if the log of an ended
+        session cannot be read.
         """
         try:
-            cursor = await self._find_position()
-            if cursor is None and await self._was_evicted():
-                return
-            async for line in self._read_lines(cursor):
-                await self._store_line(line)
+            cursor = await self._find_position(session)
+            if cursor is not None or not await self._was_evicted(session):
+                async for line in self._read_lines(session, cursor):
+                    await self._store_line(line)
         except (FrontendError, HostNotAnsweringError):
-            if not self._session.is_running:
+            if not session.is_running:
                 raise
-            # The session has ended or was removed. The next scan finds its state.
+            return  # The session has ended or was removed. The next scan finds its state.
+        if not session.is_running:
+            self.copied_change = _get_change(session)
+            self._set_complete()
 
-    async def _find_position(self) -> LogCursor | None:
-        """Return the position of the last stored line, or None if the copy starts again."""
+    async def remove(self) -> None:
+        """Remove the stored lines. Raise BucketError if the server does not confirm it."""
+        self._sequence = await remove_log_messages(self._client, self._subject)
+        self.last_number = 0
+
+    def _set_complete(self) -> None:
+        self.is_complete = True
+        self.problem = ""
+
+    async def _find_position(self, session: SessionRecord) -> LogCursor | None:
+        """Return the position of the last stored line, or None if the copy starts again. Remove stored
+        lines that do not fit the session's log.
+        """
         message = await read_last_message(self._client, LOG_STREAM, self._subject)
         if message is None:
             return None
@@ -254,19 +266,20 @@ class SessionCopy:
         if (
             position is not None
             and self._is_signed_here(message.data, position)
-            and await asyncio.to_thread(self._has_line, position)
+            and await asyncio.to_thread(_has_line, session, position)
         ):
+            self.last_number = position.number
             return position
-        await self._remove_lines()
+        await self.remove()
         return None
 
-    async def _was_evicted(self) -> bool:
+    async def _was_evicted(self, session: SessionRecord) -> bool:
         """Return whether the server has removed the lines of an ended session for newer lines. If they
         were copied again, they would replace newer ones, and so on at each connection.
         """
-        if self._session.is_running or self._sequence:
+        if session.is_running or self._sequence:
             return False
-        metadata = self._session.metadata
+        metadata = session.metadata
         changed_ms = metadata.get("updated") or metadata["created"]
         return await is_age_evicted(self._client, time.time() - changed_ms / 1000)
 
@@ -277,23 +290,16 @@ class SessionCopy:
             return False
         return True
 
-    async def _remove_lines(self) -> None:
-        """Remove the stored lines, which do not fit the session's log."""
-        self._sequence = await remove_log_messages(self._client, self._subject)
-
-    def _has_line(self, position: LogCursor) -> bool:
-        if self._session.is_running:
-            return True  # the host checks the cursor
-        return has_cursor_line(open_ended_log(self._session), position)
-
-    async def _read_lines(self, cursor: LogCursor | None) -> AsyncIterator[ReplicatedLine]:
+    async def _read_lines(
+        self, session: SessionRecord, cursor: LogCursor | None
+    ) -> AsyncIterator[ReplicatedLine]:
         """Yield the lines after the cursor, and further lines of a running session."""
-        if not self._session.is_running:
-            async for line in self._read_ended_log(cursor):
+        if not session.is_running:
+            async for line in _read_ended_log(session, cursor):
                 yield line
             return
         async with await connect_to_session(
-            self._session.session_id,
+            self.session_id,
             self._environment,
             role=WATCH,
             after=cursor,
@@ -306,17 +312,11 @@ class SessionCopy:
                         frame["generation"], frame["number"], frame["at"], frame["raw"]
                     )
                 elif frame["kind"] == "gap" and frame["reason"] in RESTART_REASONS:
-                    await self._remove_lines()
+                    await self.remove()
+                elif frame["kind"] == "synced":
+                    self._set_complete()
                 elif frame["kind"] == "bye":
                     return
-
-    async def _read_ended_log(self, cursor: LogCursor | None) -> AsyncIterator[ReplicatedLine]:
-        log = await asyncio.to_thread(open_ended_log, self._session)
-        number = 0 if cursor is None else cursor.number
-        while entries := await asyncio.to_thread(log.read, number, READ_BATCH_LINES):
-            for entry in entries:
-                number = entry.number
-                yield ReplicatedLine(entry.generation, number, entry.at_ms, entry.line)
 
     async def _store_line(self, line: ReplicatedLine) -> None:
         """Store a line after the last stored one. Raise BucketError if the server does not confirm
@@ -330,3 +330,22 @@ class SessionCopy:
         }
         sealed = seal_line(self._key, os.urandom(NONCE_BYTES), line, self._subject, self._key_pair)
         self._sequence = await store_message(self._client, self._subject, sealed, headers)
+        self.last_number = line.number
+
+
+def _has_line(session: SessionRecord, position: LogCursor) -> bool:
+    if session.is_running:
+        return True  # the host checks the cursor
+    return has_cursor_line(open_ended_log(session), position)
+
+
+async def _read_ended_log(
+    session: SessionRecord, cursor: LogCursor | None
+) -> AsyncIterator[ReplicatedLine]:
+    """Yield the lines after the cursor."""
+    log = await asyncio.to_thread(open_ended_log, session)
+    number = 0 if cursor is None else cursor.number
+    while entries := await asyncio.to_thread(log.read, number, READ_BATCH_LINES):
+        for entry in entries:
+            number = entry.number
+            yield ReplicatedLine(entry.generation, number, entry.at_ms, entry.line)

@@ -10,11 +10,12 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
 from shim.bridge.lock import acquire_session_host_lock
+from shim.bridge.registry import SessionScanError, scan_sessions
 from shim.bridge.sockets import open_host_listener, remove_host_socket
 from shim.core.bridge.frames import FrameError, encode_frame, parse_frame
 from shim.core.errors import FrontendError, explain_os_error
@@ -41,8 +42,17 @@ STABLE_CONNECTION_S = 30.0
 # may use only one session receive no changes, so they load it as often as leases are renewed.
 RELOAD_INTERVAL_S = 60.0
 MAX_REQUEST_BYTES = 64 * 1024
-# The wait before a service runs again after the server has refused one of its requests.
-SERVICE_RETRY_S = 5.0
+# The local sessions are listed this often. Reading 100 of them takes a few milliseconds.
+SCAN_INTERVAL_S = 1.0
+# The wait before the next attempt after the server has refused a request.
+REFUSAL_RETRY_S = 5.0
+# The parts of this process that can have a problem. The texts are the beginnings of messages.
+CONNECTION = "not connected"
+OTHER_MACHINES = "the list of other machines is not loaded"
+LOCAL_SESSIONS = "the sessions of this machine are not shared"
+PUBLISHED_SESSIONS = "the sessions of this machine are not published"
+COPIED_LOGS = "the logs of this machine are not copied"
+SHARING_PARTS = frozenset((LOCAL_SESSIONS, PUBLISHED_SESSIONS, COPIED_LOGS))
 HOLDER_BYTES = 8  # of the random text that identifies this process
 
 
@@ -73,7 +83,9 @@ class FleetProcess:
         self._environment = environment
         self._view = FleetView(join)
         self._holder = secrets.token_hex(HOLDER_BYTES)
-        self._problem = "not connected yet"
+        self._problems = {CONNECTION: "no attempt yet"}
+        self._scan_requested = asyncio.Event()  # set if local sessions may have changed
+        self._replicator: SessionReplicator | None = None
         self._clients = set[asyncio.StreamWriter]()
         self._is_stopping = False
         self._is_loaded = False  # whether the registry was loaded once
@@ -105,10 +117,10 @@ class FleetProcess:
             except ClonedMachineError:
                 raise
             except (BucketError, FleetUnavailableError, OSError) as error:
-                self._problem = (
-                    explain_os_error(error) if isinstance(error, OSError) else str(error)
-                )
-                _print_line(self._problem)
+                reason = explain_os_error(error) if isinstance(error, OSError) else str(error)
+                self._problems.clear()
+                self._set_problem(CONNECTION, reason)
+            self._replicator = None
             self._view.set_disconnected()
             if time.monotonic() - started_s > STABLE_CONNECTION_S:
                 retry_s = FIRST_RETRY_S
@@ -124,43 +136,85 @@ class FleetProcess:
         if self._join.role == MACHINE:
             publisher = MachinePublisher(connection, self._environment, self._holder)
             await publisher.start()
+            tunnels = MachineTunnels(connection, self._environment, self._scan_requested.set)
+            replicator = SessionReplicator(connection, self._environment)
+            self._replicator = replicator
             services = [
                 publisher.renew_lease(),
-                MachineTunnels(connection, self._environment, publisher.scan_requested.set).serve(),
-                self._repeat(publisher.publish),
-                self._repeat(lambda: SessionReplicator(connection, self._environment).run()),
+                tunnels.serve(),
+                self._share_sessions(publisher, replicator),
             ]
+        self._problems = {OTHER_MACHINES: "no answer yet"}
         try:
             await run_until_first_end(
-                connection.wait_until_lost(),
-                *services,
-                self._repeat(lambda: self._reload_view(connection)),
+                connection.wait_until_lost(), *services, self._reload_view(connection)
             )
         finally:
             if publisher is not None:
                 with suppress(BucketError, FleetUnavailableError):
                     await publisher.stop()
 
-    async def _repeat(self, run_service: Callable[[], Coroutine[Any, Any, NoReturn]]) -> NoReturn:
-        """Run a service again whenever the server refuses a request of it. The other services are not
-        affected.
-        """
-        while True:
-            try:
-                await run_service()
-            except BucketError as error:
-                self._problem = str(error)
-                _print_line(self._problem)
-            await asyncio.sleep(SERVICE_RETRY_S)
-
     async def _reload_view(self, connection: FleetConnection) -> NoReturn:
+        interval_s = LEASE_INTERVAL_S if self._join.session else RELOAD_INTERVAL_S
         while True:
-            await self._view.load(connection)
-            self._is_loaded = True
-            if self._problem:
-                self._problem = ""
-                _print_line(f"connected to {self._join.url} as {self._join.name}")
-            await asyncio.sleep(LEASE_INTERVAL_S if self._join.session else RELOAD_INTERVAL_S)
+            await self._attempt(OTHER_MACHINES, self._view.load(connection))
+            if OTHER_MACHINES in self._problems:
+                await asyncio.sleep(REFUSAL_RETRY_S)
+            else:
+                self._is_loaded = True
+                await asyncio.sleep(interval_s)
+
+    async def _share_sessions(
+        self, publisher: MachinePublisher, replicator: SessionReplicator
+    ) -> NoReturn:
+        """Publish the sessions of this machine, and copy their lines, whenever they change. If one of
+        the two fails, the other is not affected. Nothing changes while the sessions cannot be listed.
+        """
+
+        async def share_once() -> None:
+            sessions = await asyncio.to_thread(scan_sessions, self._environment)
+            await self._attempt(PUBLISHED_SESSIONS, publisher.publish(sessions))
+            await self._attempt(COPIED_LOGS, replicator.update(sessions))
+
+        try:
+            while True:
+                self._scan_requested.clear()
+                await self._attempt(LOCAL_SESSIONS, share_once())
+                wait_s = SCAN_INTERVAL_S
+                if self._problems.keys() & SHARING_PARTS:
+                    wait_s = REFUSAL_RETRY_S
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._scan_requested.wait()
+        finally:
+            await replicator.stop()
+
+    async def _attempt(self, part: str, operation: Awaitable[None]) -> None:
+        """Await an operation. If it fails, store the problem of this part of the process, so that the
+        other parts are not affected. Otherwise, the part has no problem any more.
+        """
+        try:
+            await operation
+        except (BucketError, SessionScanError) as error:
+            self._set_problem(part, str(error))
+        else:
+            self._set_problem(part, "")
+
+    def _set_problem(self, part: str, reason: str) -> None:
+        """Store why a part of this process does not work, or "" if it works. Print changes."""
+        if reason == self._problems.get(part, ""):
+            return
+        if reason:
+            self._problems[part] = reason
+            _print_line(f"{part}: {reason}")
+            return
+        del self._problems[part]
+        if not self._problems:
+            _print_line(f"connected to {self._join.url} as {self._join.name}")
+
+    def _describe_problems(self) -> str:
+        """Return the problems of all parts in one line, or ""."""
+        return "; ".join(f"{part}: {reason}" for part, reason in self._problems.items())
 
     async def _answer_client(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -191,12 +245,22 @@ class FleetProcess:
         except FrameError as error:
             return encode_frame("bye", reason=str(error))
         if kind == "fleet" and not self._is_loaded:
-            return encode_frame("bye", reason=self._problem)  # the command uses the last listing
+            return encode_frame(
+                "bye", reason=self._describe_problems()
+            )  # the command uses the last listing
         if kind == "fleet":
             return encode_listing(self._view.list_machines())
         if kind == "status":
-            return encode_frame("status", problem=self._problem, pid=os.getpid())
+            return self._encode_status()
         return encode_frame("bye", reason=f"the request {kind[:40]!r} is unknown")
+
+    def _encode_status(self) -> bytes:
+        copies = None
+        if self._replicator is not None:
+            copies = self._replicator.summarize_copies()
+        return encode_frame(
+            "status", problem=self._describe_problems(), pid=os.getpid(), copies=copies
+        )
 
 
 async def _wait(event: asyncio.Event) -> None:

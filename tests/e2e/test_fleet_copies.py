@@ -25,20 +25,23 @@ from shim.core.fleet import subjects
 from shim.core.fleet.join_file import JoinFile
 from shim.core.fleet.replica import POSITION_HEADER
 from shim.core.fleet.subjects import LOG_STREAM
-from shim.fleet import admin, log_stream, replica
+from shim.fleet import admin, buckets, log_stream, replica
 from shim.fleet.buckets import BucketError, request_json
 from shim.fleet.connection import FleetConnection
 from shim.fleet.folder import require_join_file, store_join_file
 from shim.fleet.log_stream import create_log_stream, list_stored_sessions, read_log_messages
 from shim.fleet.membership import load_process_status
-from shim.fleet.replica import CopyState, SessionCopy, SessionReplicator
+from shim.fleet.replica import SessionCopy, SessionReplicator
 from shim.fleet.replica_reader import iterate_replica_frames
+from shim.fleet.run import RELOAD_INTERVAL_S
 
 pytestmark = pytest.mark.e2e
 
 STANDARD_STREAMS = 3
 STREAM_BYTES = 64 * 1024  # of a small stream
 HOUR_MS = 3_600_000
+FULL_SECONDS = 12  # until a registry that is full accepts entries again
+RECOVERY_SECONDS = 30.0
 
 
 @pytest.fixture
@@ -139,6 +142,13 @@ def read_machine_log(home: Home) -> str:
     return (home.lab.folder / "build.log").read_text()
 
 
+def read_problem(environment: dict[str, str]) -> str:
+    """Return the problem that `shim fleet run` reports."""
+    status = load_process_status(environment)
+    assert status is not None
+    return status.problem
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit")
 def test_machine_that_cannot_read_its_sessions_removes_nothing(home: Home) -> None:
     """The process has no free descriptor, and cannot read the folder of its sessions."""
@@ -159,6 +169,8 @@ def test_machine_that_cannot_read_its_sessions_removes_nothing(home: Home) -> No
     assert entry in list_agents(home.here, "--all")
     assert read_copied_lines(home, uuid) == expected
     assert read_machine_log(home).count("cannot be listed") == 1
+    assert "the sessions of this machine are not shared: " in read_machine_log(home)
+    assert wait_until(lambda: read_problem(home.build) == "", TURN_SECONDS, LOOK_SECONDS)
 
 
 @pytest.mark.parametrize("damage", ["expired", "damaged"])
@@ -214,6 +226,12 @@ def test_damaged_log_does_not_stop_the_copies_of_other_sessions(home: Home) -> N
     assert wait_until(lambda: bool(read_copied_lines(home, other_uuid)), TURN_SECONDS, LOOK_SECONDS)
     problem = f"the log of the session {uuid} is not copied"
     assert wait_until(lambda: problem in read_machine_log(home), TURN_SECONDS)
+    status = run_shim(home.build, "fleet", "status")
+    assert (status.returncode, "connected\n" in status.stdout) == (0, True), status.stdout
+    assert "copies    1 of 2 logs are complete\n" in status.stdout
+    (line,) = [line for line in status.stdout.splitlines() if uuid[:8] in line]
+    assert " is copied up to line " in line
+    assert line.endswith(f": {read_machine_log(home).partition(f'{problem}: ')[2].splitlines()[0]}")
     assert home.lab.processes["build"].poll() is None
     assert read_machine_log(home).count("connected to") == 2
 
@@ -222,7 +240,7 @@ async def store_small_stream(connection: FleetConnection, session: SessionRecord
     """Copy a session to a small stream, which then removes the copy for newer messages."""
     client = connection.client
     environment = {"SHIM_STATE": session.folder.partition("/bridge/")[0]}
-    await SessionCopy(connection, session, environment).run()
+    await SessionCopy(connection, session.session_id, environment).run(session)
     assert await list_stored_sessions(client, "home", "build") == {session.session_id}
     old_subject = subjects.build_log_subject("home", "build", UUID)
     for _ in range(STREAM_BYTES // 1000):
@@ -249,9 +267,9 @@ def test_evicted_copy_of_an_ended_session_is_not_repeated(
     async def copy_sessions(connection: FleetConnection) -> None:
         await create_log_stream(connection.client, "home")
         await store_small_stream(connection, old_session)
-        await SessionCopy(connection, old_session, home.build).run()
+        await SessionCopy(connection, old_session.session_id, home.build).run(old_session)
         assert await list_stored_sessions(connection.client, "home", "build") == {UUID}
-        await SessionCopy(connection, new_session, home.build).run()
+        await SessionCopy(connection, new_session.session_id, home.build).run(new_session)
         stored = await list_stored_sessions(connection.client, "home", "build")
         assert stored == {UUID, session.session_id}
 
@@ -266,15 +284,48 @@ def test_sessions_take_turns_if_too_many_run(home: Home, monkeypatch: pytest.Mon
     assert all(session.is_running for session in scan_sessions(home.build))
 
     async def replicate_sessions(connection: FleetConnection) -> None:
-        await create_log_stream(connection.client, "home")
-        task = asyncio.create_task(SessionReplicator(connection, home.build).run())
+        replicator = SessionReplicator(connection, home.build)
+        await replicator.update([])
         with anyio.fail_after(TURN_SECONDS):
             while await list_stored_sessions(connection.client, "home", "build") != expected:
-                assert not task.done()
+                await replicator.update(scan_sessions(home.build))
                 await asyncio.sleep(LOOK_SECONDS)
-        task.cancel()
+        await replicator.stop()
 
     run_connected(require_join_file(home.build), replicate_sessions)
+
+
+def test_problem_is_reported_until_the_next_success(
+    server: FleetLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The registry is full for some seconds."""
+    monkeypatch.setattr(buckets, "MAX_BUCKET_BYTES", STREAM_BYTES)
+    run_connected(read_admin_join(server), lambda each: buckets.create_buckets(each.client))
+    environment = server.build_environment([])
+    server.run_machine(HERE, environment)
+    busy = server.invite("busy", "machine")
+
+    async def fill_registry(connection: FleetConnection) -> None:
+        with pytest.raises(BucketError, match="maximum bytes exceeded"):
+            for number in range(STREAM_BYTES // 1000):
+                subject = subjects.build_session_subject("busy", f"{number}")
+                await request_json(
+                    connection.client, subject, bytes(1000), {"Nats-TTL": f"{FULL_SECONDS}s"}
+                )
+
+    run_connected(busy, fill_registry)
+    done = run_shim(environment, "claude", "--bg", "--shim-vendor", "demo", "hello")
+    assert done.returncode == 0, done.stderr
+    assert wait_until(lambda: read_problem(environment) != "", FULL_SECONDS, LOOK_SECONDS)
+    assert read_problem(environment) == (
+        "the sessions of this machine are not published: the server of the fleet: "
+        "maximum bytes exceeded"
+    )
+    # The other machines are not listed again before that.
+    assert FULL_SECONDS + RECOVERY_SECONDS < RELOAD_INTERVAL_S
+    wait_s = FULL_SECONDS + RECOVERY_SECONDS
+    assert wait_until(lambda: read_problem(environment) == "", wait_s, LOOK_SECONDS)
+    run_shim(environment, "claude", "daemon", "stop", "--any")
 
 
 def test_process_without_a_server_does_not_hide_the_last_list(home: Home) -> None:
@@ -365,15 +416,8 @@ def test_number_without_a_signature_is_not_sent(home: Home) -> None:
     assert len(list_numbers(frames)) > 5
 
 
-def test_copy_that_ignores_a_cancellation_is_ended(
-    server: FleetLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copy_that_ignores_a_cancellation_is_ended(server: FleetLab) -> None:
     """The client library ignores a cancellation while it sends."""
-    scans = list[object]()
-
-    def scan_nothing(environment: object) -> list[SessionRecord]:
-        scans.append(environment)
-        return []
 
     async def ignore_cancellation() -> None:
         with suppress(asyncio.CancelledError):
@@ -382,15 +426,11 @@ def test_copy_that_ignores_a_cancellation_is_ended(
 
     async def stop_replicator(connection: FleetConnection) -> None:
         replicator = SessionReplicator(connection, {})
-        copy = asyncio.create_task(ignore_cancellation())
-        replicator._states[UUID] = CopyState(task=copy)
-        task = asyncio.create_task(replicator.run())
+        task = asyncio.create_task(ignore_cancellation())
+        await asyncio.sleep(0)
+        replicator._get_copy(UUID).task = task
         with anyio.fail_after(TURN_SECONDS):
-            while not scans:
-                await asyncio.sleep(LOOK_SECONDS)
-            task.cancel()
-            await asyncio.wait([task])
-        assert copy.cancelled()
+            await replicator.stop()
+        assert task.cancelled()
 
-    monkeypatch.setattr(replica, "scan_sessions", scan_nothing)
     run_connected(read_admin_join(server), stop_replicator)

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from select import select
@@ -63,7 +63,8 @@ def run_relay(access: RelayAccess = FULL_ACCESS) -> int:
             if request.kind == "command":
                 _check_resumed_session(request, access)
                 return _run_command(request)
-            sessions = list_relayed_sessions(os.environ, includes_ended=request.includes_ended)
+            records = registry.scan_sessions(os.environ)
+            sessions = select_relayed_sessions(records, includes_ended=request.includes_ended)
             if access.session_id:
                 sessions = [each for each in sessions if each["session"] == access.session_id]
             write_all(1, encode_frame("sessions", version=__version__, sessions=sessions))
@@ -89,15 +90,13 @@ def _read_line() -> bytes | None:
     return bytes(line)
 
 
-def list_relayed_sessions(
-    environment: Mapping[str, str], *, includes_ended: bool
+def select_relayed_sessions(
+    records: Iterable[SessionRecord], *, includes_ended: bool
 ) -> list[dict[str, Any]]:
-    """Return the metadata of all running sessions, and of up to MAX_ENDED_SESSIONS ended sessions.
-    Raise SessionScanError if they cannot be listed.
-    """
+    """Return the metadata of all running sessions, and of up to MAX_ENDED_SESSIONS ended sessions."""
     sessions = list[dict[str, Any]]()
     ended_count = 0
-    for session in registry.scan_sessions(environment):
+    for session in records:
         if not session.is_running:
             ended_count += 1
             if not includes_ended or ended_count > MAX_ENDED_SESSIONS:

@@ -3,11 +3,13 @@
 """
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shim.core.errors import CommandUsageError, FrontendError, ShimError, explain_os_error
+from shim.core.reading.values import shorten_session_id
 from shim.io.stderr import warn
 from shim.state.config import get_home_dir, has_fleet
 
@@ -140,12 +142,24 @@ def show_status() -> None:
         _check_server(join)
     else:
         typer.echo(f"process   {process.pid}, {process.problem or 'connected'}")
+        _print_copies(process.copies)
         if process.problem:
             raise typer.Exit(1)
     with FleetSessionLister(None, os.environ) as lister:
         for listing in lister.list_sessions(includes_ended=False):
             state = listing.problem or f"{len(listing.sessions)} running sessions"
             typer.echo(f"machine   {listing.machine.name}: {state}")
+
+
+def _print_copies(copies: Mapping[str, Any]) -> None:
+    """Print how far the logs of this machine's sessions are copied."""
+    if not copies:
+        return
+    typer.echo(f"copies    {copies['complete']} of {copies['sessions']} logs are complete")
+    for fields in copies["incomplete"]:
+        session = shorten_session_id(fields["session"])
+        reason = f": {fields['problem']}" if fields["problem"] else ""
+        typer.echo(f"          {session} is copied up to line {fields['line']:,}{reason}")
 
 
 def _check_server(join: "JoinFile") -> None:
