@@ -24,7 +24,7 @@ import orjson
 
 from shim.bridge.lock import LOCK_FILE, acquire_session_host_lock
 from shim.core.errors import FrontendError, explain_os_error
-from shim.core.fleet.join_file import JoinFile, encode_join_file
+from shim.core.fleet.join_file import JoinFile, encode_join_file, get_member_key_pair
 from shim.core.fleet.jwt import (
     MemberClaims,
     build_issuer_jwt,
@@ -58,6 +58,8 @@ SECONDS_PER_DAY = 86_400
 # A revocation covers all JWTs of a key, because each member has a key of its own. The time of a JWT
 # may be wrong: the clock may have been ahead when the member was invited.
 REVOKED_UNTIL_S = 9_999_999_999
+# The administrator acts as a removed member for this long, which allows for a wrong clock.
+REMOVAL_DAYS = 1
 LOCK_TIMEOUT_S = 10.0  # for another process that changes the fleet, which needs less than a second
 
 
@@ -67,7 +69,7 @@ class Fleet:
 
     storage_key  the public key of the account with the streams
     key          the key of the fleet in base64
-    members      the public key of each member, by its name
+    members      the public key of each member, by its name, also of removed ones
     revocations  the time in seconds since 1970 up to which JWTs of a removed member are not valid, by
                  its public key
     """
@@ -205,20 +207,34 @@ def _add_member(folder: str, fleet: Fleet, invitation: MemberInvitation) -> Join
     """Add a member to the state of the fleet, and return its join file. Raise FrontendError if the
     name is taken.
     """
-    name, role, session, days = invitation
-    if name in fleet.members:
+    name = invitation.name
+    if name in _list_current_members(fleet):
         raise FrontendError(
             f"the fleet already has a member {name}",
             hint="choose another name, or remove the member with `shim fleet revoke`",
         )
     if len(fleet.members) >= MAX_MEMBERS:
         raise FrontendError(f"a fleet has at most {MAX_MEMBERS:,} members")
+    join = _create_join_file(folder, fleet, invitation)
+    fleet.members[name] = get_member_key_pair(join).public_key
+    return join
+
+
+def _list_current_members(fleet: Fleet) -> list[str]:
+    """Return the names of the members that were not removed."""
+    return sorted(
+        name for name, public_key in fleet.members.items() if public_key not in fleet.revocations
+    )
+
+
+def _create_join_file(folder: str, fleet: Fleet, invitation: MemberInvitation) -> JoinFile:
+    """Return a join file with a new key."""
+    name, role, session, days = invitation
     now_s = int(time.time())
     expires_s = now_s + days * SECONDS_PER_DAY if days else 0
     key_pair = _create_key_pair(KeyKind.USER)
     claims = MemberClaims(fleet.name, name, role, session, key_pair.public_key, expires_s)
     key = base64.b64decode(fleet.key)
-    fleet.members[name] = key_pair.public_key
     return JoinFile(
         fleet.name,
         fleet.url,
@@ -239,19 +255,22 @@ def _write_join_file(folder: str, join: JoinFile) -> str:
     return path
 
 
-def revoke_member(folder: str, name: str) -> None:
+def revoke_member(folder: str, name: str) -> JoinFile:
     """Remove a member: its JWTs are not valid any more, after the server has read server.conf again.
-    Raise FrontendError if there is no such member.
+    A member can be removed again.
+
+    Return a join file that can remove what the member has published. It is for a machine of the same
+    name, with another key. Raise FrontendError if there has never been such a member.
     """
     with _change_fleet(folder) as fleet:
-        public_key = fleet.members.pop(name, None)
-        if public_key is None:
+        if name not in fleet.members:
             raise FrontendError(
                 f"the fleet has no member {name}",
-                hint=f"the members are: {', '.join(sorted(fleet.members))}",
+                hint=f"the members are: {', '.join(_list_current_members(fleet))}",
             )
-        fleet.revocations[public_key] = REVOKED_UNTIL_S
+        fleet.revocations[fleet.members[name]] = REVOKED_UNTIL_S
         _store_fleet(folder, fleet)
+        return _create_join_file(folder, fleet, MemberInvitation(name, MACHINE, days=REMOVAL_DAYS))
 
 
 def load_fleet(folder: str) -> Fleet:

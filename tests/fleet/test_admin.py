@@ -47,8 +47,10 @@ def test_name_of_a_member_can_be_used_again_after_its_removal(tmp_path):
     operator_lines = [line for line in config.splitlines() if line.startswith("operator")]
     assert operator_lines[0] in revoked_config
     assert config != revoked_config
-    with pytest.raises(FrontendError, match="has no member guest"):
-        admin.revoke_member(folder, "guest")
+    with pytest.raises(FrontendError, match="has no member ghost") as raised:
+        admin.revoke_member(folder, "ghost")
+    assert raised.value.hint == "the members are: build"
+    admin.revoke_member(folder, "guest")  # again, after the server has read the configuration
     assert read_join_file(admin.invite_member(folder, "guest", DRIVE)).seed != guest.seed
 
 

@@ -12,8 +12,9 @@ from typing import Annotated
 
 import typer
 
-from shim.core.errors import CommandUsageError, SystemResourceError
+from shim.core.errors import CommandUsageError, ShimError, SystemResourceError
 from shim.core.reading.values import canonicalize_uuid
+from shim.io.stderr import warn
 from shim.state.config import get_state_dir
 
 DirOption = Annotated[
@@ -131,20 +132,28 @@ def revoke_member(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the member.")],
     folder: DirOption = "",
 ) -> None:
-    """Remove a member from the fleet, after the server has read its configuration again.
+    """Remove a member from the fleet, and a machine's sessions and copied logs from the server.
 
-    The key of the fleet stays the same. A removed member can no longer connect, but could still read
-    a copy of the server's data.
+    The member can connect until the server has read its new configuration. The key of the fleet stays
+    the same: a removed member could still read a copy of the server's data.
 
     Example: shim fleet revoke laptop
     """
-    from shim.fleet import admin
+    from shim.fleet import admin, membership
 
     path = _choose_folder(folder)
-    admin.revoke_member(path, name)
+    join = admin.revoke_member(path, name)
     config_path = os.path.join(path, admin.CONFIG_FILE)
     typer.echo(f"wrote {config_path}")
-    typer.echo(f"next: `{SERVER_PROGRAM} --signal reload`, or restart the server with this file")
+    try:
+        membership.remove_entries(join)
+        typer.echo(f"removed all entries and copied logs of {name} from the server")
+    except ShimError as error:
+        warn(f"the entries and the copied logs of {name} stay on the server: {error}\n")
+    option = f" --dir {folder}" if folder else ""
+    typer.echo("next:")
+    typer.echo(f"  {SERVER_PROGRAM} --signal reload    # or restart the server with this file")
+    typer.echo(f"  shim fleet revoke {name}{option}    # removes what was published until then")
 
 
 def _choose_folder(folder: str) -> str:
