@@ -15,7 +15,12 @@ from nats.aio.msg import Msg
 
 from shim.core.errors import ShimError
 from shim.core.fleet.registry import LEASE_TTL_S
-from shim.core.fleet.subjects import MACHINES_BUCKET, SESSIONS_BUCKET, get_bucket_stream
+from shim.core.fleet.subjects import (
+    MACHINES_BUCKET,
+    SESSIONS_BUCKET,
+    get_bucket_stream,
+    parse_entry_subject,
+)
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.values import as_dict, get_text
 
@@ -48,16 +53,16 @@ class BucketError(ShimError):
 
 
 class StoredEntry(NamedTuple):
-    """An entry of a bucket. A deleted entry has no content.
+    """An entry of a bucket. An entry that was deleted, or does not exist, has no data.
 
-    sequence   its number in the stream
+    sequence   its number in the stream, or 0
     stored_ms  the time at which it was stored or deleted, in milliseconds since 1970, or 0 if the
                server does not name the time
     """
 
     subject: str
     data: bytes
-    sequence: int
+    sequence: int = 0
     stored_ms: int = 0
 
 
@@ -127,12 +132,18 @@ async def store_message(client: Client, subject: str, data: bytes, headers: dict
     return sequence if isinstance(sequence, int) else 0
 
 
-async def read_entry(client: Client, bucket: str, subject: str) -> StoredEntry | None:
-    """Return the entry of a subject, or None if there is none. The subject may have wildcards."""
-    message = await read_last_message(client, get_bucket_stream(bucket), subject)
+async def read_entry(client: Client, subject: str) -> StoredEntry:
+    """Return the entry of a subject, or the last one if the subject has wildcards. Raise BucketError if
+    the server does not answer.
+    """
+    message = await read_last_message(client, _get_entry_stream(subject), subject)
     if message is None:
-        return None
+        return StoredEntry(subject, b"")
     return _parse_stored_entry(message)
+
+
+def _get_entry_stream(subject: str) -> str:
+    return get_bucket_stream(parse_entry_subject(subject).bucket)
 
 
 async def read_last_message(client: Client, stream: str, subject: str) -> Msg | None:
@@ -152,8 +163,8 @@ async def read_last_message(client: Client, stream: str, subject: str) -> Msg | 
     return message
 
 
-async def read_entries(client: Client, bucket: str, pattern: str) -> Sequence[StoredEntry]:
-    """Return all entries whose subject matches a pattern. Raise BucketError if the server does not
+async def read_entries(client: Client, pattern: str) -> Sequence[StoredEntry]:
+    """Return all entries of one bucket whose subject matches a pattern. Raise BucketError if the server does not
     answer, or if there are more than MAX_READ_ENTRIES.
     """
     inbox = client.new_inbox()
@@ -161,7 +172,7 @@ async def read_entries(client: Client, bucket: str, pattern: str) -> Sequence[St
     body = dump_json({"multi_last": [pattern]})
     entries = list[StoredEntry]()
     try:
-        stream = get_bucket_stream(bucket)
+        stream = _get_entry_stream(pattern)
         await client.publish(f"$JS.API.DIRECT.GET.{stream}", body, reply=inbox)
         while True:
             message = await subscription.next_msg(REQUEST_TIMEOUT_S)

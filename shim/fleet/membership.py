@@ -138,7 +138,7 @@ async def _remove_entries(join: JoinFile) -> None:
         client = connection.client
         await delete_entry(client, build_lease_subject(join.name))
         pattern = build_session_subject(join.name, "*")
-        for stored in await read_entries(client, SESSIONS_BUCKET, pattern):
+        for stored in await read_entries(client, pattern):
             if stored.data:
                 await delete_entry(client, stored.subject)
         await create_log_stream(client, join.fleet)

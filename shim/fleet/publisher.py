@@ -17,15 +17,13 @@ from shim.core.fleet.registry import (
     Lease,
     MachineEntry,
     open_lease,
-    split_session_subject,
 )
 from shim.core.fleet.sealing import NONCE_BYTES, SealError, seal_fields
 from shim.core.fleet.subjects import (
     MACHINE_ENTRY,
-    MACHINES_BUCKET,
-    SESSIONS_BUCKET,
     build_lease_subject,
     build_session_subject,
+    parse_entry_subject,
 )
 from shim.core.reading.json_text import dump_json
 from shim.fleet.buckets import (
@@ -154,16 +152,15 @@ class MachinePublisher:
         """Acquire the lease. A lease of another process must not be renewed for TAKEOVER_WAIT_S. Data
         that this machine has not signed is replaced.
         """
-        stored = await read_entry(self._client, MACHINES_BUCKET, self._lease_subject)
-        if stored is not None and self._find_foreign_lease(stored.data):
+        stored = await read_entry(self._client, self._lease_subject)
+        if self._find_foreign_lease(stored.data):
+            first_sequence = stored.sequence
             await asyncio.sleep(TAKEOVER_WAIT_S)
-            later = await read_entry(self._client, MACHINES_BUCKET, self._lease_subject)
-            foreign_lease = self._find_foreign_lease(later.data) if later else None
-            if later and foreign_lease and later.sequence != stored.sequence:
+            stored = await read_entry(self._client, self._lease_subject)
+            foreign_lease = self._find_foreign_lease(stored.data)
+            if foreign_lease and stored.sequence != first_sequence:
                 raise ClonedMachineError(self._join.name, foreign_lease.host)
-            stored = later
-        if stored is not None:
-            self._lease_sequence = stored.sequence
+        self._lease_sequence = stored.sequence
         await self._put_lease()
 
     def _find_foreign_lease(self, data: bytes) -> Lease | None:
@@ -182,10 +179,10 @@ class MachinePublisher:
             if error.code != WRONG_SEQUENCE:
                 raise
             # An earlier renewal may have been stored although its confirmation was lost.
-            stored = await read_entry(self._client, MACHINES_BUCKET, self._lease_subject)
-            if stored is not None and self._find_foreign_lease(stored.data):
+            stored = await read_entry(self._client, self._lease_subject)
+            if self._find_foreign_lease(stored.data):
                 raise FleetUnavailableError("another process has replaced the lease") from None
-            self._lease_sequence = stored.sequence if stored is not None else 0
+            self._lease_sequence = stored.sequence
             await self._put_lease()
 
     async def _put_lease(self) -> None:
@@ -203,8 +200,8 @@ class MachinePublisher:
     async def _list_stored_sessions(self) -> list[str]:
         """Return the sessions of this machine that the server has entries of."""
         pattern = build_session_subject(self._join.name, "*")
-        entries = await read_entries(self._client, SESSIONS_BUCKET, pattern)
-        names = [split_session_subject(stored.subject)[1] for stored in entries if stored.data]
+        entries = await read_entries(self._client, pattern)
+        names = [parse_entry_subject(stored.subject).session for stored in entries if stored.data]
         return [name for name in names if name != MACHINE_ENTRY]
 
     async def _put(self, subject: str, fields: Mapping[str, Any]) -> None:

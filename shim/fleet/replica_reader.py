@@ -83,19 +83,17 @@ async def iterate_replica_frames(
     """
     view = FleetView(connection.join)
     await view.load(connection)
-    listing = view.find_machine(machine)
-    if listing is None:
+    listed = view.machines.get(machine)
+    if listed is None or session_id not in listed.sessions:
         raise MissingReplicaError
-    listed, public_key = listing
-    fields = find_session_fields(listed, session_id)
     subject = build_log_subject(connection.join.fleet, machine, session_id)
     last_message = await read_last_message(connection.client, LOG_STREAM, subject)
     if last_message is None:
         raise MissingReplicaError
-    replica = SessionReplica(connection, subject, get_read_key(connection.join), public_key)
+    replica = SessionReplica(connection, subject, get_read_key(connection.join), listed.public_key)
     last_position = replica.get_position(last_message)
     last_number = last_position.number if last_position else 0
-    yield _encode_welcome(fields, last_number)
+    yield _encode_welcome(listed.sessions[session_id], last_number)
     after_number = 0
     cursor = hello.cursor
     if cursor is not None and (cursor == last_position or await replica.matches_cursor(cursor)):
@@ -116,16 +114,6 @@ async def iterate_replica_frames(
     yield encode_frame("bye", reason=_explain_absence(listed))
 
 
-def find_session_fields(machine: FleetMachine, session_id: str) -> Mapping[str, Any]:
-    """Return the fields of a machine's session. Raise MissingReplicaError if it has no such
-    session.
-    """
-    for fields in machine.sessions:
-        if fields.get("session") == session_id:
-            return fields
-    raise MissingReplicaError
-
-
 def _encode_welcome(fields: Mapping[str, Any], last_number: int) -> bytes:
     return encode_frame(
         "welcome",
@@ -140,6 +128,6 @@ def _encode_welcome(fields: Mapping[str, Any], last_number: int) -> bytes:
 
 def _explain_absence(machine: FleetMachine) -> str:
     if machine.away_ms is None:
-        return f"the machine {machine.entry.name} does not answer"
+        return f"the machine {machine.name} does not answer"
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(machine.away_ms / 1000))
-    return f"the machine {machine.entry.name} has not been connected since {since}"
+    return f"the machine {machine.name} has not been connected since {since}"

@@ -2,43 +2,70 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from shim.core.fleet.join_file import JoinFile, get_read_key
 from shim.core.fleet.jwt import get_issuer
-from shim.core.fleet.registry import (
-    LEASE_TTL_S,
-    MachineEntry,
-    open_lease,
-    open_machine_entry,
-    split_session_subject,
-)
+from shim.core.fleet.registry import LEASE_TTL_S, open_lease, open_machine_entry
 from shim.core.fleet.sealing import SealError, open_fields
 from shim.core.fleet.subjects import (
     MACHINE_ENTRY,
     MACHINES_BUCKET,
-    SESSIONS_BUCKET,
     build_lease_subject,
     build_session_subject,
+    parse_entry_subject,
 )
 from shim.fleet.buckets import BucketError, StoredEntry, is_deletion, read_entries, read_entry
 from shim.fleet.connection import FleetConnection
 
 
-class FleetMachine(NamedTuple):
-    """A machine of the fleet.
+@dataclass
+class FleetMachine:
+    """A machine of the fleet. Times are in milliseconds since 1970, except for `lease_end_s`.
 
-    away_ms   the time since which it is not connected, in milliseconds since 1970, or None
-    sessions  the fields of its sessions, as a relay lists them
+    public_key     of the machine, which has signed everything else
+    changed_ms     when the machine has connected or disconnected, by its own clock
+    sessions       the fields of its sessions, as a relay lists them, by their UUIDs
+    lease          the last lease, sealed, or b""
+    lease_end_s    when the lease ends, on the monotonic clock, or 0
+    away_since_ms  when the lease ends or has ended, or 0 if there was none
     """
 
-    entry: MachineEntry
-    away_ms: int | None
-    sessions: list[dict[str, Any]]
+    name: str
+    version: str
+    public_key: str
+    changed_ms: int
+    sessions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    lease: bytes = b""
+    lease_end_s: float = 0.0
+    away_since_ms: int = 0
+
+    @property
+    def away_ms(self) -> int | None:
+        """The time since which the machine is not connected, or None if it has a lease."""
+        if time.monotonic() < self.lease_end_s:
+            return None
+        return self.away_since_ms or self.changed_ms
+
+    def store_lease(self, lease: bytes) -> None:
+        """Store a lease. A lease that is read again was not renewed."""
+        if lease == self.lease and self.lease_end_s:
+            return
+        self.lease = lease
+        self.lease_end_s = time.monotonic() + LEASE_TTL_S
+        self.away_since_ms = _get_time_ms() + round(1000 * LEASE_TTL_S)
+
+    def end_lease(self, end_ms: int = 0) -> None:
+        """End the lease, if there is one. `end_ms` is the time of its end, or 0 for now."""
+        if end_ms or self.away_ms is None:
+            self.away_since_ms = end_ms or _get_time_ms()
+        self.lease_end_s = 0.0
 
 
 class FleetView:
@@ -47,15 +74,10 @@ class FleetView:
     """
 
     def __init__(self, join: JoinFile) -> None:
+        self.machines: dict[str, FleetMachine] = {}  # by their names, with this one
         self._join = join
         self._key = get_read_key(join)
         self._issuer = get_issuer(join.jwt)
-        self._machines: dict[str, tuple[MachineEntry, str]] = {}
-        self._sessions: dict[str, dict[str, dict[str, Any]]] = {}
-        self._lease_data: dict[str, bytes] = {}
-        # The times at which leases end, on the monotonic clock, and at which machines went away.
-        self._lease_ends_s: dict[str, float] = {}
-        self._away_ms: dict[str, int] = {}
         # The subjects that have changed since the last load began. What was loaded is older.
         self._changed_subjects = set[str]()
 
@@ -64,19 +86,14 @@ class FleetView:
         client = connection.client
         self._changed_subjects.clear()
         if self._join.session:
-            await self._load_session(connection)
+            await self._load_session(client)
             return
-        machines = await read_entries(
-            client, SESSIONS_BUCKET, build_session_subject("*", MACHINE_ENTRY)
-        )
-        leases = await read_entries(client, MACHINES_BUCKET, build_lease_subject("*"))
+        machines = await read_entries(client, build_session_subject("*", MACHINE_ENTRY))
+        leases = await read_entries(client, build_lease_subject("*"))
         self._replace_machines(machines)
-        names = list(self._machines)
+        names = list(self.machines)
         sessions = await asyncio.gather(
-            *(
-                read_entries(client, SESSIONS_BUCKET, build_session_subject(name, "*"))
-                for name in names
-            ),
+            *(read_entries(client, build_session_subject(name, "*")) for name in names),
             return_exceptions=True,
         )
         for name, entries in zip(names, sessions, strict=True):
@@ -87,23 +104,18 @@ class FleetView:
             self._replace_sessions(name, entries)
         self._replace_leases(leases)
 
-    async def _load_session(self, connection: FleetConnection) -> None:
+    async def _load_session(self, client: Client) -> None:
         """Load the only session that this member may see, and its machine."""
-        client = connection.client
-        session = await read_entry(
-            client, SESSIONS_BUCKET, build_session_subject("*", self._join.session)
-        )
-        if session is None or not session.data:
-            self._machines.clear()
+        session = await read_entry(client, build_session_subject("*", self._join.session))
+        if not session.data:
+            self.machines.clear()
             return
-        name, _ = split_session_subject(session.subject)
-        machine = await read_entry(
-            client, SESSIONS_BUCKET, build_session_subject(name, MACHINE_ENTRY)
-        )
-        lease = await read_entry(client, MACHINES_BUCKET, build_lease_subject(name))
-        self._replace_machines([each for each in (machine,) if each is not None])
+        name = parse_entry_subject(session.subject).machine
+        machine = await read_entry(client, build_session_subject(name, MACHINE_ENTRY))
+        lease = await read_entry(client, build_lease_subject(name))
+        self._replace_machines([machine])
         self._replace_sessions(name, [session])
-        self._replace_leases([each for each in (lease,) if each is not None])
+        self._replace_leases([lease])
 
     async def watch(self, connection: FleetConnection) -> None:
         """Receive all further changes of entries. The entries are loaded afterwards, so that none is
@@ -111,170 +123,111 @@ class FleetView:
         """
         client = connection.client
 
-        async def handle_session(message: Msg) -> None:
-            stored = await _find_changed_entry(client, SESSIONS_BUCKET, message)
+        async def handle_change(message: Msg) -> None:
+            stored = await _find_changed_entry(client, message)
             if stored is not None:
                 self._changed_subjects.add(stored.subject)
                 self._update_entry(stored)
 
-        async def handle_lease(message: Msg) -> None:
-            stored = await _find_changed_entry(client, MACHINES_BUCKET, message)
-            if stored is not None:
-                self._changed_subjects.add(stored.subject)
-                self._update_lease(stored)
-
-        await client.subscribe(build_session_subject("*", "*"), cb=handle_session)
-        await client.subscribe(build_lease_subject("*"), cb=handle_lease)
+        for pattern in (build_session_subject("*", "*"), build_lease_subject("*")):
+            await client.subscribe(pattern, cb=handle_change)
 
     def set_disconnected(self) -> None:
         """Treat all machines as away, because the connection to the server is lost."""
-        now_ms = round(1000 * time.time())
-        for name in self._lease_ends_s:
-            self._away_ms.setdefault(name, now_ms)
-        self._lease_ends_s.clear()
+        for machine in self.machines.values():
+            machine.end_lease()
 
     def list_machines(self) -> list[FleetMachine]:
         """Return all machines except this one, in the order of their names."""
         return [
-            FleetMachine(entry, self._find_away_time(name), list(self._list_sessions(name)))
-            for name, (entry, _) in sorted(self._machines.items())
-            if name != self._join.name
+            machine for name, machine in sorted(self.machines.items()) if name != self._join.name
         ]
 
-    def find_machine(self, name: str) -> tuple[FleetMachine, str] | None:
-        """Return a machine and its public key, or None if there is no such machine."""
-        if name not in self._machines:
-            return None
-        entry, public_key = self._machines[name]
-        sessions = list(self._list_sessions(name))
-        return FleetMachine(entry, self._find_away_time(name), sessions), public_key
-
-    def _replace_machines(self, entries: Iterable[StoredEntry]) -> None:
-        present = {split_session_subject(stored.subject)[0] for stored in entries}
-        for name in [each for each in self._machines if each not in present]:
-            del self._machines[name]
+    def _replace_machines(self, entries: Collection[StoredEntry]) -> None:
+        present = {parse_entry_subject(stored.subject).machine for stored in entries}
+        for name in self.machines.keys() - present:
+            del self.machines[name]
         self._update_loaded_entries(entries)
 
-    def _replace_sessions(self, machine: str, entries: Iterable[StoredEntry]) -> None:
+    def _replace_sessions(self, name: str, entries: Collection[StoredEntry]) -> None:
         """Replace the sessions of a machine with loaded ones."""
+        if name not in self.machines:
+            return  # it was removed meanwhile
+        sessions = self.machines[name].sessions
         present = {stored.subject for stored in entries} | self._changed_subjects
-        sessions = self._sessions.setdefault(machine, {})
         for session in list(sessions):
-            if build_session_subject(machine, session) not in present:
+            if build_session_subject(name, session) not in present:
                 del sessions[session]
         self._update_loaded_entries(entries)
 
-    def _update_loaded_entries(self, entries: Iterable[StoredEntry]) -> None:
+    def _replace_leases(self, entries: Collection[StoredEntry]) -> None:
+        present = {stored.subject for stored in entries} | self._changed_subjects
+        for name, machine in self.machines.items():
+            if build_lease_subject(name) not in present:
+                machine.end_lease()
+        self._update_loaded_entries(entries)
+
+    def _update_loaded_entries(self, entries: Collection[StoredEntry]) -> None:
         for stored in entries:
             if stored.subject not in self._changed_subjects:
                 self._update_entry(stored)
 
     def _update_entry(self, stored: StoredEntry) -> None:
-        """Store or remove the entry of a machine or of a session."""
-        machine, session = split_session_subject(stored.subject)
-        if session == MACHINE_ENTRY:
-            self._update_machine(stored)
-        else:
-            self._update_session(machine, session, stored)
+        """Store or remove an entry. An entry that its machine has not signed is ignored."""
+        bucket, name, session = parse_entry_subject(stored.subject)
+        with suppress(SealError):
+            if session == MACHINE_ENTRY:
+                self._update_machine(name, stored)
+            elif name not in self.machines:
+                return  # the entry of the machine follows
+            elif bucket == MACHINES_BUCKET:
+                self._update_lease(self.machines[name], stored)
+            else:
+                self._update_session(self.machines[name], session, stored)
 
-    def _update_machine(self, stored: StoredEntry) -> None:
-        name, _ = split_session_subject(stored.subject)
+    def _update_machine(self, name: str, stored: StoredEntry) -> None:
         if not stored.data:
-            self._machines.pop(name, None)
+            self.machines.pop(name, None)
             return
-        try:
-            entry, public_key = open_machine_entry(self._key, stored.data, name, self._issuer)
-        except SealError:
-            return
+        entry, public_key = open_machine_entry(self._key, stored.data, name, self._issuer)
         # The clock of the machine may be ahead.
-        changed_ms = max(0, min(entry.changed_ms, round(1000 * time.time())))
-        self._machines[name] = entry._replace(changed_ms=changed_ms), public_key
+        changed_ms = max(0, min(entry.changed_ms, _get_time_ms()))
+        machine = self.machines.get(name)
+        if machine is not None and machine.public_key == public_key:
+            machine.version = entry.version
+            machine.changed_ms = changed_ms
+        else:
+            self.machines[name] = FleetMachine(name, entry.version, public_key, changed_ms)
 
-    def _update_session(self, machine: str, session: str, stored: StoredEntry) -> None:
-        sessions = self._sessions.setdefault(machine, {})
+    def _update_lease(self, machine: FleetMachine, stored: StoredEntry) -> None:
         if not stored.data:
-            sessions.pop(session, None)
+            machine.end_lease(stored.stored_ms)
             return
-        if machine not in self._machines:
+        open_lease(self._key, stored.data, stored.subject, machine.public_key)
+        machine.store_lease(stored.data)
+
+    def _update_session(self, machine: FleetMachine, session: str, stored: StoredEntry) -> None:
+        if not stored.data:
+            machine.sessions.pop(session, None)
             return
-        try:
-            public_key = self._machines[machine][1]
-            sessions[session] = open_fields(self._key, stored.data, stored.subject, public_key)
-        except SealError:
-            return
-
-    def _list_sessions(self, machine: str) -> Iterable[dict[str, Any]]:
-        for session, fields in self._sessions.get(machine, {}).items():
-            if fields.get("session") == session:
-                yield fields
-
-    def _replace_leases(self, leases: Sequence[StoredEntry]) -> None:
-        present = {lease.subject.rpartition(".")[2] for lease in leases}
-        for name in [each for each in self._lease_ends_s if each not in present]:
-            self._end_lease(name)
-        for lease in leases:
-            if lease.subject not in self._changed_subjects:
-                self._update_lease(lease)
-
-    def _end_lease(self, name: str, end_ms: int = 0) -> None:
-        """Remove the lease of a machine. `end_ms` is the time of its end, or 0 if it is not known."""
-        self._lease_data.pop(name, None)
-        if self._lease_ends_s.pop(name, None) is not None or end_ms:
-            self._away_ms[name] = end_ms or round(1000 * time.time())
-
-    def _update_lease(self, stored: StoredEntry) -> None:
-        name = stored.subject.rpartition(".")[2]
-        data = stored.data
-        if not data:
-            self._end_lease(name, stored.stored_ms)
-            return
-        # A lease that is read again was not renewed.
-        is_known = name in self._lease_ends_s and self._lease_data.get(name) == data
-        if is_known or name not in self._machines:
-            return
-        try:
-            open_lease(self._key, data, stored.subject, self._machines[name][1])
-        except SealError:
-            return
-        self._away_ms.pop(name, None)
-        self._lease_data[name] = data
-        self._lease_ends_s[name] = time.monotonic() + LEASE_TTL_S
-
-    def _find_away_time(self, name: str) -> int | None:
-        """Return the time since which a machine is away, or None if it has a lease."""
-        end_s = self._lease_ends_s.get(name)
-        now_s = time.monotonic()
-        if end_s is not None and now_s < end_s:
-            return None
-        if end_s is not None:
-            self._away_ms[name] = round(1000 * (time.time() - (now_s - end_s)))
-            del self._lease_ends_s[name]
-        return self._away_ms.get(name, self._machines[name][0].changed_ms)
+        fields = open_fields(self._key, stored.data, stored.subject, machine.public_key)
+        if fields.get("session") == session:
+            machine.sessions[session] = fields
 
 
-async def _find_changed_entry(client: Client, bucket: str, message: Msg) -> StoredEntry | None:
+async def _find_changed_entry(client: Client, message: Msg) -> StoredEntry | None:
     """Return the entry that a message has changed, or None if that is not known.
 
     A deletion is not signed, and any member may send such a message. Therefore, the server is asked
     what it has stored. If it does not answer, the next load finds the change.
     """
     if message.data and not is_deletion(message.headers):
-        return StoredEntry(message.subject, message.data, 0)
+        return StoredEntry(message.subject, message.data)
     try:
-        stored = await read_entry(client, bucket, message.subject)
+        return await read_entry(client, message.subject)
     except BucketError:
         return None
-    return stored or StoredEntry(message.subject, b"", 0)
 
 
-def build_listing(machines: Iterable[FleetMachine]) -> list[Mapping[str, Any]]:
-    """Return the machines as the fields of the frame `fleet`."""
-    return [
-        {
-            "name": machine.entry.name,
-            "version": machine.entry.version,
-            "away": machine.away_ms,
-            "sessions": machine.sessions,
-        }
-        for machine in machines
-    ]
+def _get_time_ms() -> int:
+    return round(1000 * time.time())

@@ -26,7 +26,7 @@ from shim.bridge import registry
 from shim.core.fleet.join_file import JoinFile, get_member_key_pair, get_read_key, parse_join_file
 from shim.core.fleet.registry import MachineEntry
 from shim.core.fleet.sealing import seal_fields
-from shim.core.fleet.subjects import MACHINE_ENTRY, SESSIONS_BUCKET, build_session_subject
+from shim.core.fleet.subjects import MACHINE_ENTRY, build_session_subject
 from shim.core.fleet.tunnel import MessageKind
 from shim.fleet import machine_tunnels
 from shim.fleet.buckets import create_buckets, put_entry, read_entries
@@ -201,9 +201,7 @@ async def measure_list(table: Table, here: FleetConnection) -> None:
         times.append(time.perf_counter() - start_s)
         start_s = time.perf_counter()
         for number in range(MACHINES):
-            await read_entries(
-                here.client, SESSIONS_BUCKET, build_session_subject(f"machine{number}", "*")
-            )
+            await read_entries(here.client, build_session_subject(f"machine{number}", "*"))
         bare_times.append(time.perf_counter() - start_s)
     count = sum(len(machine.sessions) for machine in view.list_machines())
     assert count == MACHINES * SESSIONS_PER_MACHINE

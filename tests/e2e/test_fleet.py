@@ -47,7 +47,7 @@ from shim.core.fleet.registry import (
 from shim.core.fleet.replica import ReplicaReader
 from shim.core.fleet.roles import DRIVE, MACHINE, WATCH
 from shim.core.fleet.sealing import seal_fields
-from shim.core.fleet.subjects import LOG_STREAM, MACHINES_BUCKET, SESSIONS_BUCKET
+from shim.core.fleet.subjects import LOG_STREAM, SESSIONS_BUCKET
 from shim.fleet import buckets
 from shim.fleet.buckets import (
     BucketError,
@@ -259,8 +259,7 @@ def test_answers_of_the_server_change_no_entry(home: Home, role: str) -> None:
             message = await read_last_message(connection.client, stream, subject)
             assert message is not None
             sequences.append(get_sequence(message))
-        stored = await read_entry(connection.client, MACHINES_BUCKET, lease)
-        assert stored is not None
+        stored = await read_entry(connection.client, lease)
         open_lease(get_read_key(administrator), stored.data, lease, build_key.public_key)
         return sequences
 
@@ -315,14 +314,12 @@ def test_member_of_a_session_reads_nothing_of_others(home: Home) -> None:
     guest = home.lab.invite("guest", DRIVE, uuid)
 
     async def read(connection: FleetConnection) -> tuple[bool, bool]:
-        entry = await read_entry(
-            connection.client, SESSIONS_BUCKET, subjects.build_session_subject("build", uuid)
-        )
+        entry = await read_entry(connection.client, subjects.build_session_subject("build", uuid))
         try:
-            await read_entries(connection.client, SESSIONS_BUCKET, "$KV.shim_sessions.>")
+            await read_entries(connection.client, "$KV.shim_sessions.>")
         except BucketError:
-            return entry is not None, True
-        return entry is not None, False
+            return bool(entry.data), True
+        return bool(entry.data), False
 
     assert run_connected(guest, read) == (True, True)
     other = next(each for each in list_agents(home.here, "--all") if each["sessionId"] != uuid)
@@ -522,9 +519,7 @@ def test_machine_that_has_died_is_away_and_harms_no_session(home: Home) -> None:
 
 def load_listed_machine(home: Home, name: str) -> FleetMachine:
     """Return a machine as a command without `shim fleet run` loads it."""
-    return next(
-        machine for machine in asyncio.run(load_fleet(home.here)) if machine.entry.name == name
-    )
+    return next(machine for machine in asyncio.run(load_fleet(home.here)) if machine.name == name)
 
 
 def test_guest_process_shows_a_connected_machine_for_longer_than_a_lease(home: Home) -> None:
@@ -645,8 +640,7 @@ def test_entries_that_the_machine_has_not_signed_are_ignored(home: Home) -> None
     subject = subjects.build_session_subject("build", session["sessionId"])
 
     async def copy_entry(connection: FleetConnection) -> None:
-        stored = await read_entry(connection.client, SESSIONS_BUCKET, subject)
-        assert stored is not None
+        stored = await read_entry(connection.client, subject)
         assert session["name"].encode() not in stored.data
         other_subject = subjects.build_session_subject("build", UUID)
         await put_entry(connection.client, other_subject, stored.data)
@@ -696,10 +690,9 @@ def read_copied_lines(home: Home, uuid: str) -> list[tuple[int, bytes]]:
     async def read(connection: FleetConnection) -> list[tuple[int, bytes]]:
         view = FleetView(connection.join)
         await view.load(connection)
-        machine = view.find_machine("build")
-        assert machine is not None
+        public_key = view.machines["build"].public_key
         subject = subjects.build_log_subject("home", "build", uuid)
-        reader = ReplicaReader(get_read_key(connection.join), subject, machine[1], 0)
+        reader = ReplicaReader(get_read_key(connection.join), subject, public_key, 0)
         lines = []
         async for message in read_log_messages(connection.client, subject):
             if not message.data:
@@ -791,7 +784,7 @@ def test_registry_is_read_after_many_sessions_were_removed(
         deadline_s = time.monotonic() + TURN_SECONDS
         while time.monotonic() < deadline_s:
             with suppress(BucketError):
-                if not await read_entries(connection.client, SESSIONS_BUCKET, pattern):
+                if not await read_entries(connection.client, pattern):
                     return True
             await asyncio.sleep(LOOK_SECONDS)
         return False

@@ -28,7 +28,7 @@ from wrong_clock import SECONDS_PER_DAY, build_clock_environment
 from shim.core.fleet.join_file import JoinFile, parse_join_file
 from shim.core.fleet.registry import LEASE_TTL_S
 from shim.core.fleet.roles import DRIVE, MACHINE, WATCH
-from shim.core.fleet.subjects import MACHINES_BUCKET, build_lease_subject
+from shim.core.fleet.subjects import build_lease_subject
 from shim.core.fleet.tunnel import MessageKind
 from shim.fleet import admin
 from shim.fleet.buckets import read_entry
@@ -121,8 +121,8 @@ def wait_for_renewals(home: Home) -> None:
     sequences = set[int]()
 
     async def watch(connection: FleetConnection) -> None:
-        stored = await read_entry(connection.client, MACHINES_BUCKET, build_lease_subject("build"))
-        assert stored is not None and stored.data, "the lease has ended"
+        stored = await read_entry(connection.client, build_lease_subject("build"))
+        assert stored.data, "the lease has ended"
         sequences.add(stored.sequence)
 
     watcher = home.lab.invite("watcher", "watch")

@@ -21,7 +21,7 @@ from test_fleet_tunnels import PROGRAM, TunnelLab, is_running
 from shim.bridge.listings import FleetSessionLister
 from shim.core.fleet.join_file import get_member_key_pair, get_read_key
 from shim.core.fleet.roles import DRIVE, MACHINE
-from shim.core.fleet.subjects import MACHINES_BUCKET, SESSIONS_BUCKET, build_lease_subject
+from shim.core.fleet.subjects import build_lease_subject
 from shim.core.fleet.tunnel import (
     TO_MEMBER,
     WINDOW_BYTES,
@@ -131,7 +131,7 @@ def list_operations(connection: FleetConnection) -> dict[str, Coroutine[Any, Any
     """Return an operation for each kind of request, by its name."""
     client, view = connection.client, FleetView(connection.join)
     return {
-        "read entries": read_entries(client, SESSIONS_BUCKET, "$KV.shim_sessions.>"),
+        "read entries": read_entries(client, "$KV.shim_sessions.>"),
         "write an entry": put_entry(client, "$KV.shim_sessions.here.x", b"x"),
         "load the view": view.load(connection),
         "watch the view": view.watch(connection),
@@ -256,9 +256,7 @@ async def start_publisher(connection: FleetConnection, holder: str) -> MachinePu
 
 async def read_lease(connection: FleetConnection) -> StoredEntry:
     subject = build_lease_subject(connection.join.name)
-    stored = await read_entry(connection.client, MACHINES_BUCKET, subject)
-    assert stored is not None
-    return stored
+    return await read_entry(connection.client, subject)
 
 
 @pytest.fixture(name="fast_renewals")

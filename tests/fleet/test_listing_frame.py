@@ -4,18 +4,21 @@ import json
 
 import pytest
 
-from shim.core.fleet.registry import MachineEntry
 from shim.fleet import listing_frame
 from shim.fleet.listing_frame import encode_listing
 from shim.fleet.view import FleetMachine
 
 
 def create_machine(running_count, ended_count):
-    sessions = [
-        {"session": f"{number}", "alive": number < running_count, "updated": 1_000_000 + number}
+    sessions = {
+        f"{number}": {
+            "session": f"{number}",
+            "alive": number < running_count,
+            "updated": 1_000_000 + number,
+        }
         for number in range(running_count + ended_count)
-    ]
-    return FleetMachine(MachineEntry("build", "", "1", 0), None, sessions)
+    }
+    return FleetMachine("build", "1", "", 0, sessions)
 
 
 def list_ids(frame):

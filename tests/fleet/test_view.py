@@ -15,11 +15,7 @@ from shim.core.fleet.keys import KeyKind, KeyPair
 from shim.core.fleet.registry import Lease, MachineEntry
 from shim.core.fleet.roles import DRIVE, MACHINE
 from shim.core.fleet.sealing import seal_fields
-from shim.core.fleet.subjects import (
-    MACHINES_BUCKET,
-    build_lease_subject,
-    build_session_subject,
-)
+from shim.core.fleet.subjects import build_lease_subject, build_session_subject
 from shim.fleet import view as view_module
 from shim.fleet.buckets import BucketError, StoredEntry
 from shim.fleet.view import FleetView
@@ -71,8 +67,8 @@ class Registry:
         monkeypatch.setattr(view_module, "read_entries", self._read_entries)
         monkeypatch.setattr(view_module, "read_entry", self._read_entry)
 
-    async def _read_entries(self, client: object, bucket: str, pattern: str) -> list[StoredEntry]:
-        if bucket == MACHINES_BUCKET:
+    async def _read_entries(self, client: object, pattern: str) -> list[StoredEntry]:
+        if pattern == build_lease_subject("*"):
             return self.leases
         if not pattern.endswith(".machine"):
             snapshot = list(self.entries)
@@ -81,11 +77,11 @@ class Registry:
             return snapshot
         return [stored for stored in self.entries if stored.subject.endswith(".machine")]
 
-    async def _read_entry(self, client: object, bucket: str, subject: str) -> StoredEntry | None:
+    async def _read_entry(self, client: object, subject: str) -> StoredEntry:
         if not self.answers_checks:
             raise BucketError("no answer")
-        stored = self.leases + self.entries
-        return next((each for each in stored if each.subject == subject), None)
+        stored = {each.subject: each for each in self.leases + self.entries}
+        return stored.get(subject, StoredEntry(subject, b""))
 
     async def subscribe(self, subject: str, cb: Any) -> None:
         self._handlers[subject] = cb
@@ -100,9 +96,8 @@ class Registry:
 
     def list_states(self) -> dict[str, str]:
         """Return the state of each session of the machine."""
-        machine = self.view.find_machine("build")
-        assert machine is not None
-        return {fields["session"]: fields["state"] for fields in machine[0].sessions}
+        sessions = self.view.machines["build"].sessions
+        return {session: fields["state"] for session, fields in sessions.items()}
 
     async def load(self) -> dict[str, str]:
         """Load the view again. Return the state of each session."""
@@ -130,20 +125,20 @@ def test_machine_is_away_since_the_end_of_its_lease(monkeypatch):
     registry = Registry(monkeypatch, build_machine_entry())
     registry.leases = [StoredEntry(build_lease_subject("build"), b"", 3, ENDED_MS)]
     asyncio.run(registry.load())
-    assert registry.view.find_machine("build")[0].away_ms == ENDED_MS
+    assert registry.view.machines["build"].away_ms == ENDED_MS
 
 
 def test_machine_without_a_stored_lease_is_away_since_its_last_entry(monkeypatch):
     registry = Registry(monkeypatch, build_machine_entry())
     asyncio.run(registry.load())
-    assert registry.view.find_machine("build")[0].away_ms == CONNECTED_MS
+    assert registry.view.machines["build"].away_ms == CONNECTED_MS
 
 
 @pytest.mark.parametrize("changed_ms", [CONNECTED_MS + 2**50, 2**62, -5])
 def test_machine_is_never_away_since_a_future_time(monkeypatch, changed_ms):
     registry = Registry(monkeypatch, build_machine_entry(changed_ms))
     asyncio.run(registry.load())
-    away_ms = registry.view.find_machine("build")[0].away_ms
+    away_ms = registry.view.machines["build"].away_ms
     assert 0 <= away_ms <= 1000 * time.time() + 1  # the time is rounded
 
 
@@ -164,30 +159,30 @@ def test_deletion_that_the_server_does_not_confirm_changes_nothing(monkeypatch):
     for deletion in deletions:
         asyncio.run(registry.receive(deletion))
     assert registry.list_states() == {UUID: "blocked"}
-    assert registry.view.find_machine("build")[0].away_ms is None
+    assert registry.view.machines["build"].away_ms is None
 
     # The server has the entries: another member has sent the messages.
     registry.answers_checks = True
     for deletion in deletions:
         asyncio.run(registry.receive(deletion))
     assert registry.list_states() == {UUID: "blocked"}
-    assert registry.view.find_machine("build")[0].away_ms is None
+    assert registry.view.machines["build"].away_ms is None
 
     registry.entries, registry.leases = [build_machine_entry()], []
     for deletion in deletions:
         asyncio.run(registry.receive(deletion))
     assert registry.list_states() == {}
-    assert registry.view.find_machine("build")[0].away_ms is not None
+    assert registry.view.machines["build"].away_ms is not None
 
 
 def test_lease_that_is_removed_ends(monkeypatch):
     registry = Registry(monkeypatch, build_machine_entry())
     registry.leases = [build_lease()]
     asyncio.run(registry.load())
-    assert registry.view.find_machine("build")[0].away_ms is None
+    assert registry.view.machines["build"].away_ms is None
     registry.leases = []
     asyncio.run(registry.load())
-    assert registry.view.find_machine("build")[0].away_ms is not None
+    assert registry.view.machines["build"].away_ms is not None
 
 
 def test_damaged_entry_does_not_hide_a_machine(monkeypatch):
@@ -196,3 +191,25 @@ def test_damaged_entry_does_not_hide_a_machine(monkeypatch):
     asyncio.run(registry.load())
     registry.entries[0] = machine._replace(data=b"x" * 200)
     assert asyncio.run(registry.load()) == {UUID: "done"}
+
+
+def test_lease_that_has_ended_is_not_renewed_by_a_load(monkeypatch):
+    monkeypatch.setattr(view_module, "LEASE_TTL_S", 0.0)
+    registry = Registry(monkeypatch, build_machine_entry())
+    registry.leases = [build_lease()]
+    asyncio.run(registry.load())
+    ended_ms = registry.view.machines["build"].away_ms
+    assert ended_ms is not None
+    monkeypatch.setattr(view_module, "LEASE_TTL_S", 60.0)
+    asyncio.run(registry.load())
+    assert registry.view.machines["build"].away_ms == ended_ms
+
+
+def test_lease_is_read_again_after_a_lost_connection(monkeypatch):
+    registry = Registry(monkeypatch, build_machine_entry())
+    registry.leases = [build_lease()]
+    asyncio.run(registry.load())
+    registry.view.set_disconnected()
+    assert registry.view.machines["build"].away_ms is not None
+    asyncio.run(registry.load())
+    assert registry.view.machines["build"].away_ms is None

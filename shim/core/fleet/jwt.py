@@ -164,14 +164,6 @@ def get_issuer(jwt: str) -> str:
     return get_text(_parse(jwt), "iss")
 
 
-def get_issue_time(jwt: str) -> int:
-    """Return the time of a JWT in seconds since 1970. Raise SealError if it is not a JWT."""
-    issued_s = _parse(jwt).get("iat")
-    if not isinstance(issued_s, int):
-        raise SealError("a JWT has no time")
-    return issued_s
-
-
 def _sign(
     signer: KeyPair,
     subject: str,

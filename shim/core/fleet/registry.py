@@ -9,7 +9,7 @@ from typing import NamedTuple
 from shim.core.fleet.jwt import open_introduction
 from shim.core.fleet.roles import MACHINE
 from shim.core.fleet.sealing import SealError, open_fields
-from shim.core.fleet.subjects import MACHINE_ENTRY, SESSIONS_BUCKET, build_session_subject
+from shim.core.fleet.subjects import MACHINE_ENTRY, build_session_subject
 from shim.core.reading.values import get_text
 
 # A machine renews its lease in this interval, and is away when its lease has ended.
@@ -70,9 +70,3 @@ def open_lease(key: bytes, data: bytes, subject: str, public_key: str) -> Lease:
     """Return a lease. Raise SealError if the machine has not signed it."""
     fields = open_fields(key, data, subject, public_key)
     return Lease(get_text(fields, "holder"), get_text(fields, "host"))
-
-
-def split_session_subject(subject: str) -> tuple[str, str]:
-    """Return the machine, and the session or MACHINE_ENTRY, of a subject in SESSIONS_BUCKET."""
-    machine, _, session = subject.removeprefix(f"$KV.{SESSIONS_BUCKET}.").partition(".")
-    return machine, session

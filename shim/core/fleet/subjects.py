@@ -68,6 +68,20 @@ def build_session_subject(machine: str, session: str) -> str:
     return f"$KV.{SESSIONS_BUCKET}.{machine}.{session}"
 
 
+class EntrySubject(NamedTuple):
+    """The subject of an entry. `session` is a UUID, MACHINE_ENTRY, or "" for a lease."""
+
+    bucket: str
+    machine: str
+    session: str
+
+
+def parse_entry_subject(subject: str) -> EntrySubject:
+    """Parse the subject of an entry in one of the buckets. Tokens that are missing are ""."""
+    _, bucket, machine, session = (subject.split(".", 3) + [""] * 3)[:4]
+    return EntrySubject(bucket, machine, session)
+
+
 def build_inbox_prefix(member: str) -> str:
     """Return the prefix of the subjects on which a member receives replies."""
     return f"_INBOX.{member}"

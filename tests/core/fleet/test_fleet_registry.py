@@ -11,14 +11,16 @@ from shim.core.fleet.registry import (
     MachineEntry,
     open_lease,
     open_machine_entry,
-    split_session_subject,
 )
 from shim.core.fleet.roles import DRIVE, MACHINE
 from shim.core.fleet.sealing import SealError, open_fields, seal, seal_fields
 from shim.core.fleet.subjects import (
     MACHINE_ENTRY,
+    MACHINES_BUCKET,
+    SESSIONS_BUCKET,
     build_lease_subject,
     build_session_subject,
+    parse_entry_subject,
 )
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(32)
@@ -185,12 +187,13 @@ def test_lease_of_another_version_is_read():
 @pytest.mark.parametrize(
     ("subject", "expected"),
     [
-        (SUBJECT, ("build", SESSION)),
-        (MACHINE_SUBJECT, ("build", MACHINE_ENTRY)),
-        ("$KV.shim_sessions.build", ("build", "")),
-        ("$KV.shim_sessions.build.a.b", ("build", "a.b")),
-        ("", ("", "")),
+        (SUBJECT, (SESSIONS_BUCKET, "build", SESSION)),
+        (MACHINE_SUBJECT, (SESSIONS_BUCKET, "build", MACHINE_ENTRY)),
+        (LEASE_SUBJECT, (MACHINES_BUCKET, "build", "")),
+        ("$KV.shim_sessions.build.a.b", (SESSIONS_BUCKET, "build", "a.b")),
+        ("$KV", ("", "", "")),
+        ("", ("", "", "")),
     ],
 )
-def test_session_subject_is_split_into_machine_and_session(subject, expected):
-    assert split_session_subject(subject) == expected
+def test_subject_of_an_entry_is_parsed(subject, expected):
+    assert parse_entry_subject(subject) == expected
