@@ -20,7 +20,7 @@ from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
 from shim.core.errors import ShimError, explain_os_error
-from shim.core.fleet.join_file import JoinFile, get_member_key_pair
+from shim.core.fleet.join_file import JoinFile, get_member_key_pair, get_read_key
 from shim.core.fleet.subjects import build_inbox_prefix
 
 CONNECT_TIMEOUT_S = 5  # a server that needs longer counts as unavailable
@@ -105,10 +105,16 @@ class FleetClient(Client):
 
 
 class FleetConnection:
-    """A connection to the server of a fleet, as one of its members."""
+    """A connection to the server of a fleet, as one of its members.
+
+    read_key  seals everything that a member with the role "watch" may read
+    key_pair  signs what this member sends
+    """
 
     def __init__(self, join: JoinFile) -> None:
         self.join = join
+        self.read_key = get_read_key(join)
+        self.key_pair = get_member_key_pair(join)
         self.client = FleetClient()
         self._closed = asyncio.Event()
         self._violation = ""  # the last subject that the server did not allow
@@ -116,10 +122,9 @@ class FleetConnection:
 
     async def open(self) -> None:
         """Connect to the server. Raise FleetUnavailableError with the reason if this fails."""
-        key_pair = get_member_key_pair(self.join)
 
         def sign(nonce: str) -> bytes:
-            return base64.b64encode(key_pair.sign(nonce.encode()))
+            return base64.b64encode(self.key_pair.sign(nonce.encode()))
 
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):

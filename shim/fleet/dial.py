@@ -8,7 +8,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import suppress
 from typing import NoReturn
 
@@ -17,12 +17,7 @@ import nats.errors
 from shim.core.bridge.frames import FrameError, parse_frame, parse_hello
 from shim.core.bridge.relay import parse_relay_request
 from shim.core.errors import ShimError
-from shim.core.fleet.join_file import (
-    JoinFile,
-    get_command_key,
-    get_member_key_pair,
-    get_read_key,
-)
+from shim.core.fleet.join_file import get_command_key
 from shim.core.fleet.jwt import get_issuer, open_introduction
 from shim.core.fleet.roles import DRIVE, MACHINE, WATCH
 from shim.core.fleet.sealing import NONCE_BYTES, SealError, seal_fields
@@ -50,7 +45,8 @@ from shim.fleet.buckets import NO_RESPONDERS_STATUS, get_status, unsubscribe
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
 from shim.fleet.folder import require_join_file
 from shim.fleet.replica_reader import MissingReplicaError, iterate_replica_frames
-from shim.fleet.tunnels import Tunnel, run_until_first_end
+from shim.fleet.tasks import run_until_first_end, wait_for_signal, wait_forever
+from shim.fleet.tunnels import Tunnel
 from shim.io.stdin import Stdin
 from shim.io.stdout import FrontendDisconnectedError, Stdout
 
@@ -104,8 +100,9 @@ async def _dial_machine(machine: str, environment: Mapping[str, str]) -> int:
                 _copy_input(tunnel),
                 tunnel.check_silence(),
                 connection.wait_until_lost(),
-                _wait_for_signal(),
-                _wait_for_disconnect(stdout),
+                # The machine must be told that the tunnel is closed.
+                _fail_after(wait_for_signal(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)),
+                _fail_after(stdout.wait_for_disconnect()),
             )
         except (FleetUnavailableError, SealError, TunnelError) as error:
             raise LostTunnelError(machine, str(error)) from None
@@ -139,17 +136,8 @@ async def _iterate_lines(stdin: Stdin) -> AsyncIterator[bytes]:
             yield line
 
 
-async def _wait_for_signal() -> int:
-    """Wait for a signal that ends this process. The machine must be told that the tunnel is closed."""
-    stop_requested = asyncio.Event()
-    for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(signal_number, stop_requested.set)
-    await stop_requested.wait()
-    return FAILURE_STATUS
-
-
-async def _wait_for_disconnect(stdout: Stdout) -> int:
-    await stdout.wait_for_disconnect()
+async def _fail_after(event: Awaitable[None]) -> int:
+    await event
     return FAILURE_STATUS
 
 
@@ -163,15 +151,16 @@ async def open_tunnel(
     if not NAME_PATTERN.match(machine):
         raise TunnelError(f"{machine[:80]!r} is not the name of a machine")
     role = WATCH if join.role == WATCH else DRIVE
-    send_key = get_read_key(join) if role == WATCH else get_command_key(join)
-    key_pair = get_member_key_pair(join)
+    send_key = connection.read_key if role == WATCH else get_command_key(join)
     tunnel_id = secrets.token_hex(TUNNEL_ID_BYTES)
     subject = build_open_subject(
         join.fleet,
         machine,
         OpenSubject(role, join.session or ALL_SESSIONS, join.name, tunnel_id),
     )
-    request = seal_fields(send_key, os.urandom(NONCE_BYTES), {"jwt": join.jwt}, subject, key_pair)
+    request = seal_fields(
+        send_key, os.urandom(NONCE_BYTES), {"jwt": join.jwt}, subject, connection.key_pair
+    )
     down_subject = build_down_subject(join.fleet, machine, join.name, tunnel_id)
     try:
         data = await _request_tunnel(connection, subject, request, down_subject, timeout_s)
@@ -182,8 +171,8 @@ async def open_tunnel(
         raise MachineAwayError(f"{machine} is not connected to the fleet") from None
     except nats.errors.Error as error:
         raise TunnelError(f"the connection to the fleet was lost: {error}") from None
-    challenge, public_key = _parse_answer(join, machine, data, subject)
-    keys = TunnelKeys(key_pair, public_key, send_key, get_read_key(join))
+    challenge, public_key = _parse_answer(connection, machine, data, subject)
+    keys = TunnelKeys(connection.key_pair, public_key, send_key, connection.read_key)
     tunnel = Tunnel(
         connection.client,
         build_up_subject(join.fleet, machine, role, join.name, tunnel_id),
@@ -211,14 +200,16 @@ async def _request_tunnel(
     return message.data
 
 
-def _parse_answer(join: JoinFile, machine: str, data: bytes, subject: str) -> tuple[str, str]:
+def _parse_answer(
+    connection: FleetConnection, machine: str, data: bytes, subject: str
+) -> tuple[str, str]:
     """Return the challenge in the answer of a machine, and the machine's public key. Raise TunnelError
     if the answer is not valid, or if the machine refuses the tunnel.
     """
-    issuer = get_issuer(join.jwt)
+    join = connection.join
     try:
         fields, claims = open_introduction(
-            get_read_key(join), data, build_answer_context(subject), issuer
+            connection.read_key, data, build_answer_context(subject), get_issuer(join.jwt)
         )
     except SealError as error:
         raise TunnelError(
@@ -240,8 +231,7 @@ async def _copy_input(tunnel: Tunnel) -> NoReturn:
     while data := await stdin.read():
         await tunnel.send_data(MessageKind.STDIN, data)
     await tunnel.send(MessageKind.STDIN_END)
-    while True:
-        await asyncio.Event().wait()
+    await wait_forever()
 
 
 async def _copy_output(tunnel: Tunnel, stdout: Stdout) -> int:

@@ -21,7 +21,7 @@ from nats.aio.msg import Msg
 
 from shim.core.bridge.relay import RelayAccess, build_access_options
 from shim.core.errors import ShimError, explain_os_error
-from shim.core.fleet.join_file import get_command_key, get_member_key_pair, get_read_key
+from shim.core.fleet.join_file import get_command_key
 from shim.core.fleet.jwt import MemberClaims, get_issuer, open_introduction
 from shim.core.fleet.roles import DRIVE, WATCH
 from shim.core.fleet.sealing import NONCE_BYTES, seal_fields
@@ -47,7 +47,8 @@ from shim.core.fleet.tunnel import (
     encode_exit,
 )
 from shim.fleet.connection import FleetConnection, FleetUnavailableError
-from shim.fleet.tunnels import Tunnel, cancel_tasks, run_to_end, run_until_first_end
+from shim.fleet.tasks import cancel_tasks, run_to_end, run_until_first_end, wait_forever
+from shim.fleet.tunnels import Tunnel
 from shim.state.machines import may_fleet_start
 
 # Each tunnel has a process. A page with 100 open sessions needs 100 of them. A guest with one session
@@ -86,9 +87,7 @@ class MachineTunnels:
         self._connection = connection
         self._environment = environment
         self._handle_end = handle_end
-        self._read_key = get_read_key(connection.join)
         self._command_key = get_command_key(connection.join)
-        self._key_pair = get_member_key_pair(connection.join)
         self._issuer = get_issuer(connection.join.jwt)
         self._tunnels: dict[str, Tunnel] = {}
         self._tunnel_counts = Counter[str]()  # by the public key of the member
@@ -101,8 +100,7 @@ class MachineTunnels:
         try:
             await self._connection.client.subscribe(f"{prefix}.open.>", cb=self._handle_open)
             await self._connection.client.subscribe(f"{prefix}.up.>", cb=self._handle_message)
-            while True:
-                await asyncio.Event().wait()
+            await wait_forever()
         finally:
             await cancel_tasks(self._tasks)
 
@@ -126,11 +124,11 @@ class MachineTunnels:
         except ShimError as error:
             answer = OpenAnswer(join.jwt, refusal=str(error))
         sealed = seal_fields(
-            self._read_key,
+            self._connection.read_key,
             os.urandom(NONCE_BYTES),
             answer._asdict(),
             build_answer_context(message.subject),
-            self._key_pair,
+            self._connection.key_pair,
         )
         subject = build_down_subject(join.fleet, join.name, request.member, request.tunnel)
         with suppress(FleetUnavailableError):  # the end of the connection ends all tunnels
@@ -165,7 +163,7 @@ class MachineTunnels:
         """Check an open request, and start a task that serves the tunnel. Return the answer for the
         member. Raise ShimError if the request is refused.
         """
-        receive_key = self._command_key if request.role == DRIVE else self._read_key
+        receive_key = self._command_key if request.role == DRIVE else self._connection.read_key
         _, claims = open_introduction(receive_key, message.data, message.subject, self._issuer)
         self._check_member(claims, request)
         self._check_limits(claims)
@@ -180,7 +178,9 @@ class MachineTunnels:
         subject = build_up_subject(join.fleet, join.name, role, claims.name, tunnel_id)
         if subject in self._tunnels or not TUNNEL_ID_PATTERN.match(tunnel_id):
             raise TunnelError("the id of the tunnel is not new")
-        keys = TunnelKeys(self._key_pair, claims.public_key, self._read_key, receive_key)
+        keys = TunnelKeys(
+            self._connection.key_pair, claims.public_key, self._connection.read_key, receive_key
+        )
         tunnel = Tunnel(
             self._connection.client,
             build_down_subject(join.fleet, join.name, claims.name, tunnel_id),
@@ -277,7 +277,7 @@ async def _start_relay(
 async def _wait_until_expired(expires_s: int) -> NoReturn:
     """Raise TunnelError when the membership ends."""
     if not expires_s:
-        await asyncio.Event().wait()
+        await wait_forever()
     while (remaining_s := expires_s - time.time()) > 0:
         await asyncio.sleep(min(remaining_s, EXPIRY_CHECK_INTERVAL_S))
     raise TunnelError("the membership has ended")

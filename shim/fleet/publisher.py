@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 from shim import __version__
 from shim.bridge.machines.relay import select_relayed_sessions
 from shim.bridge.registry import SessionRecord, is_session_unreadable
-from shim.core.fleet.join_file import get_member_key_pair, get_read_key
 from shim.core.fleet.registry import (
     LEASE_FAILURE_LIMIT_S,
     LEASE_INTERVAL_S,
@@ -72,8 +71,8 @@ class MachinePublisher:
         self._client = connection.client
         self._join = connection.join
         self._environment = environment
-        self._key = get_read_key(connection.join)
-        self._key_pair = get_member_key_pair(connection.join)
+        self._key = connection.read_key
+        self._key_pair = connection.key_pair
         self._lease = Lease(holder, platform.node())
         self._lease_subject = build_lease_subject(connection.join.name)
         self._lease_sequence = 0

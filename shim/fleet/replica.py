@@ -16,17 +16,15 @@ from shim.bridge.ended_session import has_cursor_line, open_ended_log
 from shim.bridge.registry import SessionRecord, is_session_unreadable
 from shim.core.bridge.frames import WATCH, LogCursor
 from shim.core.errors import FrontendError, ShimError
-from shim.core.fleet.join_file import get_member_key_pair, get_read_key
 from shim.core.fleet.replica import (
     MAX_REPLICATED_BYTES,
     POSITION_HEADER,
     ReplicatedLine,
     format_position,
     open_line,
-    parse_position,
     seal_line,
 )
-from shim.core.fleet.sealing import NONCE_BYTES, SealError
+from shim.core.fleet.sealing import NONCE_BYTES
 from shim.core.fleet.subjects import LOG_STREAM, build_log_subject
 from shim.core.reading.values import escape_control_chars
 from shim.fleet.buckets import (
@@ -42,7 +40,7 @@ from shim.fleet.log_stream import (
     list_stored_sessions,
     remove_log_messages,
 )
-from shim.fleet.tunnels import cancel_tasks
+from shim.fleet.tasks import cancel_tasks
 from shim.io.stderr import warn
 
 READ_BATCH_LINES = 256
@@ -215,8 +213,8 @@ class SessionCopy:
         self.problem = ""
         self._client = connection.client
         self._environment = environment
-        self._key = get_read_key(join)
-        self._key_pair = get_member_key_pair(join)
+        self._key = connection.read_key
+        self._key_pair = connection.key_pair
         self._subject = build_log_subject(join.fleet, join.name, session_id)
         self._sequence = 0  # of the last stored message
 
@@ -262,14 +260,13 @@ class SessionCopy:
         if message is None:
             return None
         self._sequence = get_sequence(message)
-        position = parse_position(message.headers)
-        if (
-            position is not None
-            and self._is_signed_here(message.data, position)
-            and await asyncio.to_thread(_has_line, session, position)
-        ):
-            self.last_number = position.number
-            return position
+        public_key = self._key_pair.public_key
+        line = open_line(self._key, message.data, self._subject, message.headers, public_key)
+        if line is not None:
+            position = LogCursor(line.generation, line.number)
+            if await asyncio.to_thread(_has_line, session, position):
+                self.last_number = line.number
+                return position
         await self.remove()
         return None
 
@@ -282,13 +279,6 @@ class SessionCopy:
         metadata = session.metadata
         changed_ms = metadata.get("updated") or metadata["created"]
         return await is_age_evicted(self._client, time.time() - changed_ms / 1000)
-
-    def _is_signed_here(self, data: bytes, position: LogCursor) -> bool:
-        try:
-            open_line(self._key, data, self._subject, position, self._key_pair.public_key)
-        except SealError:
-            return False
-        return True
 
     async def _read_lines(
         self, session: SessionRecord, cursor: LogCursor | None

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
-from nats.aio.msg import Msg
-
 from shim.bridge.ended_session import SESSION_KEYS, STATE_KEYS
 from shim.core.bridge.frames import (
     ClientHello,
@@ -16,9 +14,7 @@ from shim.core.bridge.frames import (
     encode_frame,
     encode_line_frame,
 )
-from shim.core.fleet.join_file import get_read_key
-from shim.core.fleet.replica import ReplicaReader, open_line, parse_position
-from shim.core.fleet.sealing import SealError
+from shim.core.fleet.replica import ReplicaReader, open_line
 from shim.core.fleet.subjects import LOG_STREAM, build_log_subject
 from shim.core.reading.values import shorten_session_id
 from shim.fleet.buckets import read_last_message
@@ -42,17 +38,6 @@ class SessionReplica(NamedTuple):
     def create_reader(self, after_number: int) -> ReplicaReader:
         """Return a reader of the lines after a number."""
         return ReplicaReader(self.key, self.subject, self.public_key, after_number)
-
-    def get_position(self, message: Msg) -> LogCursor | None:
-        """Return the position of a line, or None if the machine has not signed the line."""
-        position = parse_position(message.headers)
-        if position is None:
-            return None
-        try:
-            open_line(self.key, message.data, self.subject, position, self.public_key)
-        except SealError:
-            return None
-        return position
 
     async def matches_cursor(self, cursor: LogCursor) -> bool:
         """Return whether no line contradicts a client's cursor. If a system crash loses lines, a later
@@ -90,9 +75,11 @@ async def iterate_replica_frames(
     last_message = await read_last_message(connection.client, LOG_STREAM, subject)
     if last_message is None:
         raise MissingReplicaError
-    replica = SessionReplica(connection, subject, get_read_key(connection.join), listed.public_key)
-    last_position = replica.get_position(last_message)
-    last_number = last_position.number if last_position else 0
+    key, public_key = connection.read_key, listed.public_key
+    replica = SessionReplica(connection, subject, key, public_key)
+    last_line = open_line(key, last_message.data, subject, last_message.headers, public_key)
+    last_position = LogCursor(last_line.generation, last_line.number) if last_line else None
+    last_number = last_line.number if last_line else 0
     yield _encode_welcome(listed.sessions[session_id], last_number)
     after_number = 0
     cursor = hello.cursor

@@ -29,7 +29,7 @@ from shim.fleet.listing_frame import encode_listing
 from shim.fleet.machine_tunnels import MachineTunnels
 from shim.fleet.publisher import ClonedMachineError, MachinePublisher
 from shim.fleet.replica import SessionReplicator
-from shim.fleet.tunnels import run_until_first_end
+from shim.fleet.tasks import run_until_first_end, wait_for_signal
 from shim.fleet.view import FleetView
 from shim.state.config import get_fleet_folder
 
@@ -96,12 +96,11 @@ class FleetProcess:
         server = await asyncio.start_unix_server(
             self._answer_client, sock=listener, limit=MAX_REQUEST_BYTES
         )
-        stop_requested = asyncio.Event()
-        for signal_number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(signal_number, stop_requested.set)
         async with server:
             try:
-                await run_until_first_end(self._stay_connected(), _wait(stop_requested))
+                await run_until_first_end(
+                    self._stay_connected(), wait_for_signal(signal.SIGTERM, signal.SIGINT)
+                )
             finally:
                 self._disconnect_clients()
 
@@ -261,10 +260,6 @@ class FleetProcess:
         return encode_frame(
             "status", problem=self._describe_problems(), pid=os.getpid(), copies=copies
         )
-
-
-async def _wait(event: asyncio.Event) -> None:
-    await event.wait()
 
 
 def _print_line(text: str) -> None:

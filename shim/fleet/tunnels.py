@@ -3,9 +3,8 @@
 import asyncio
 import os
 import time
-from collections.abc import Coroutine, Iterable
 from contextlib import suppress
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -22,23 +21,19 @@ from shim.core.fleet.tunnel import (
 from shim.fleet.buckets import NO_RESPONDERS_STATUS, get_status, unsubscribe
 from shim.fleet.connection import FleetUnavailableError
 
-Result = TypeVar("Result")
 # How many bytes a message may have besides its data: number, signature, nonce, and the seal.
 MAX_OVERHEAD_BYTES = 256
 # A server of a cluster may not know a new subscription yet, so the first reply does not count.
 MAX_UNRECEIVED_PINGS = 2
-# A task that has ignored a cancellation is cancelled again after this time. Before, it may clean up.
-CANCEL_INTERVAL_S = 2.0
-CANCEL_TIMEOUT_S = 20.0  # to end the relays of all tunnels, and to send the last messages
 
 
 class Tunnel:
     """One end of a tunnel. `subject` is the subject of the messages to the other side."""
 
-    def __init__(self, client: Client, subject: str, end: TunnelEndpoint) -> None:
+    def __init__(self, client: Client, subject: str, endpoint: TunnelEndpoint) -> None:
         self._client = client
         self._subject = subject
-        self._end = end
+        self._endpoint = endpoint
         # The window of the tunnel limits the data in this queue. An error is its last element.
         self._received = asyncio.Queue[TunnelMessage | TunnelError]()
         self._has_received = asyncio.Event()
@@ -55,7 +50,7 @@ class Tunnel:
         if self._has_failed:
             return
         try:
-            received = self._end.open_message(message.data)
+            received = self._endpoint.open_message(message.data)
         except SealError:
             return
         except TunnelError as error:
@@ -85,13 +80,13 @@ class Tunnel:
 
     async def grant_written(self, message: TunnelMessage) -> None:
         """Let the other side send further data, after the data of this message was written."""
-        grant = self._end.count_written(message)
+        grant = self._endpoint.count_written(message)
         if grant:
             await self.send(MessageKind.GRANT, grant)
 
     async def send(self, kind: MessageKind, content: bytes = b"", reply_subject: str = "") -> None:
         """Send a message. Raise TunnelError if the connection is lost."""
-        sealed = self._end.seal_message(kind, content, os.urandom(NONCE_BYTES))
+        sealed = self._endpoint.seal_message(kind, content, os.urandom(NONCE_BYTES))
         try:
             await self._client.publish(self._subject, sealed, reply_subject)
         except FleetUnavailableError as error:
@@ -102,7 +97,7 @@ class Tunnel:
         max_bytes = max(1, self._client.max_payload - MAX_OVERHEAD_BYTES)
         position = 0
         while position < len(data):
-            while not (allowed_bytes := self._end.get_max_data_bytes()):
+            while not (allowed_bytes := self._endpoint.get_max_data_bytes()):
                 self._granted.clear()
                 await self._granted.wait()
             count = min(max_bytes, allowed_bytes)
@@ -134,56 +129,3 @@ class Tunnel:
         self._unreceived_pings += 1
         if self._unreceived_pings >= MAX_UNRECEIVED_PINGS:
             self._is_disconnected.set()
-
-
-async def run_until_first_end(*coroutines: Coroutine[Any, Any, Result]) -> Result:
-    """Run coroutines at the same time until one of them ends. Cancel the others. Return the result of
-    the first, or raise its error. If several end at once, the first argument takes precedence.
-    """
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return next(task for task in tasks if task in done).result()
-    finally:
-        await cancel_tasks(tasks)
-
-
-async def run_to_end(coroutine: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine to its end, even if this task is cancelled meanwhile. Then raise the
-    cancellation.
-    """
-    task = asyncio.ensure_future(coroutine)
-    was_cancelled = False
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            was_cancelled = True
-    task.result()
-    if was_cancelled:
-        raise asyncio.CancelledError
-
-
-async def cancel_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and wait until all have ended, even if this task is cancelled meanwhile. Stop
-    waiting after CANCEL_TIMEOUT_S. Errors of the tasks are ignored.
-
-    A task is cancelled repeatedly, because the client library may ignore a cancellation.
-    """
-    tasks = list(tasks)
-    deadline_s = time.monotonic() + CANCEL_TIMEOUT_S
-    was_cancelled = False
-    pending = {task for task in tasks if not task.done()}
-    while pending and time.monotonic() < deadline_s:
-        for task in pending:
-            task.cancel()
-        try:
-            _, pending = await asyncio.wait(pending, timeout=CANCEL_INTERVAL_S)
-        except asyncio.CancelledError:
-            was_cancelled = True
-            pending = {task for task in pending if not task.done()}
-    for task in tasks:
-        if task.done() and not task.cancelled():
-            task.exception()  # otherwise asyncio reports it
-    if was_cancelled:
-        raise asyncio.CancelledError

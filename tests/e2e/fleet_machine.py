@@ -9,7 +9,7 @@ from shim.fleet import machine_tunnels
 from shim.fleet.connection import connect_to_fleet
 from shim.fleet.folder import require_join_file
 from shim.fleet.machine_tunnels import MachineTunnels
-from shim.fleet.tunnels import run_until_first_end
+from shim.fleet.tasks import run_until_first_end, wait_for_signal, wait_forever
 
 SUBSCRIBE_SECONDS = 0.2
 
@@ -22,18 +22,13 @@ async def serve() -> None:
             await connection.client.flush()
             sys.stdout.write("ready\n")
             sys.stdout.flush()
-            await asyncio.Event().wait()
-
-        async def stop() -> None:
-            stop_requested = asyncio.Event()
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop_requested.set)
-            await stop_requested.wait()
+            await wait_forever()
 
         await run_until_first_end(
             MachineTunnels(connection, os.environ).serve(),
             connection.wait_until_lost(),
             report(),
-            stop(),
+            wait_for_signal(signal.SIGTERM),
         )
 
 

@@ -47,7 +47,8 @@ from shim.fleet.log_stream import create_log_stream, read_log_messages
 from shim.fleet.machine_tunnels import MachineTunnels
 from shim.fleet.membership import load_process_status
 from shim.fleet.publisher import MachinePublisher
-from shim.fleet.tunnels import Tunnel, cancel_tasks, run_until_first_end
+from shim.fleet.tasks import cancel_tasks, run_until_first_end
+from shim.fleet.tunnels import Tunnel
 from shim.fleet.view import FleetView
 
 pytestmark = pytest.mark.e2e

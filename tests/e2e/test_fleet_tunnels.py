@@ -397,7 +397,7 @@ def test_reordered_and_lost_messages_end_the_tunnel(
         tunnel = await open_tunnel(connection, "build")
         assert await exchange(tunnel, b"one") == b"one"
         messages = [
-            tunnel._end.seal_message(MessageKind.STDIN, content, os.urandom(NONCE_BYTES))
+            tunnel._endpoint.seal_message(MessageKind.STDIN, content, os.urandom(NONCE_BYTES))
             for content in (b"two", b"three")
         ]
         for number in order:
@@ -409,6 +409,13 @@ def test_reordered_and_lost_messages_end_the_tunnel(
     check_relay_ends(tunnels.wait_for_relay(), RELAY_END_S)
 
 
+def act_as(join: JoinFile, connection: FleetConnection) -> FleetConnection:
+    """Return a connection of a member that uses the socket of another connection."""
+    other = FleetConnection(join)
+    other.client = connection.client
+    return other
+
+
 def refuse(tunnels: TunnelLab, connection_join: JoinFile, join: JoinFile) -> str:
     """Open a tunnel with the join file of a member, over the connection of another member that may
     publish everything. Return why the machine refuses it, or "".
@@ -416,9 +423,8 @@ def refuse(tunnels: TunnelLab, connection_join: JoinFile, join: JoinFile) -> str
     refusals = []
 
     async def use(connection: FleetConnection) -> None:
-        connection.join = join
         try:
-            tunnel = await open_tunnel(connection, "build")
+            tunnel = await open_tunnel(act_as(join, connection), "build")
             await tunnel.send(MessageKind.PING)
             refusals.append("")
         except ShimError as error:
@@ -467,8 +473,7 @@ def test_tunnel_ends_with_the_membership(tunnels: TunnelLab) -> None:
     guest = lab.forge_member(lab.invite("guest", DRIVE), expires_s=int(time.time()) + 4)
 
     async def use(connection: FleetConnection) -> None:
-        connection.join = guest
-        tunnel = await open_tunnel(connection, "build")
+        tunnel = await open_tunnel(act_as(guest, connection), "build")
         assert await exchange(tunnel, b"one") == b"one"
         with pytest.raises(TunnelError, match="the membership has ended"):
             while True:

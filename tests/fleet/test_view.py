@@ -205,7 +205,7 @@ def test_lease_that_has_ended_is_not_renewed_by_a_load(monkeypatch):
     assert registry.view.machines["build"].away_ms == ended_ms
 
 
-def test_lease_is_read_again_after_a_lost_connection(monkeypatch):
+def test_same_lease_is_valid_after_a_lost_connection(monkeypatch):
     registry = Registry(monkeypatch, build_machine_entry())
     registry.leases = [build_lease()]
     asyncio.run(registry.load())

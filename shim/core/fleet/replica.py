@@ -49,13 +49,19 @@ def seal_line(
 
 
 def open_line(
-    key: bytes, data: bytes, subject: str, position: LogCursor, public_key: str
-) -> ReplicatedLine:
-    """Return a line. Raise SealError if the machine has not signed it for this subject and
-    position.
+    key: bytes, data: bytes, subject: str, headers: Mapping[str, str] | None, public_key: str
+) -> ReplicatedLine | None:
+    """Return the line of a message, or None if the machine has not signed it for this subject, and for
+    the position in its headers.
     """
+    position = parse_position(headers)
+    if position is None:
+        return None
     context = _build_context(subject, position.generation, position.number)
-    payload = open_sealed(key, data, context, public_key)
+    try:
+        payload = open_sealed(key, data, context, public_key)
+    except SealError:
+        return None
     at_ms = int.from_bytes(payload[:TIME_BYTES], "big")
     return ReplicatedLine(position.generation, position.number, at_ms, payload[TIME_BYTES:])
 
@@ -78,9 +84,8 @@ class ReplicaReader:
         position = parse_position(headers)
         if position is None or position.number <= self.last_number:
             return None
-        try:
-            line = open_line(self._key, data, self._subject, position, self._public_key)
-        except SealError:
+        line = open_line(self._key, data, self._subject, headers, self._public_key)
+        if line is None:
             return None
         self.missing_numbers = None
         if line.number > self.last_number + 1:

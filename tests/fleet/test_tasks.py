@@ -2,8 +2,8 @@
 
 import asyncio
 
-from shim.fleet import tunnels
-from shim.fleet.tunnels import cancel_tasks, run_until_first_end
+from shim.fleet import tasks
+from shim.fleet.tasks import cancel_tasks, run_until_first_end
 
 WAIT_SECONDS = 30
 
@@ -27,7 +27,7 @@ async def return_soon():
 
 
 def test_tasks_that_ignore_cancellations_end_with_the_first_task(monkeypatch):
-    monkeypatch.setattr(tunnels, "CANCEL_INTERVAL_S", 0.01)
+    monkeypatch.setattr(tasks, "CANCEL_INTERVAL_S", 0.01)
     ended = []
 
     async def run_check():
