@@ -140,6 +140,12 @@ class FleetLab:
 
         assert wait_until(is_connected, START_SECONDS, LOOK_SECONDS), log.read_text()
 
+    def stop_machine(self, name: str, signal_number: signal.Signals = signal.SIGTERM) -> int:
+        """Stop the process of a machine. Its sessions continue. Return its exit status."""
+        process = self.processes.pop(name)
+        process.send_signal(signal_number)
+        return process.wait(STOP_SECONDS)
+
     def build_environment(self, names: object) -> dict[str, str]:
         """Return the environment of the user, who has joined the fleet, but runs no process."""
         state = self.folder / "state"

@@ -11,16 +11,23 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
 import nats.errors
 import pytest
-from fleet_lab import FleetLab, create_stranger, read_admin_join, write_join_file
+from fleet_home import (
+    AWAY_SECONDS,
+    UUID,
+    Home,
+    has_copied_messages,
+    home,
+    read_copied_lines,
+    run_connected,
+)
+from fleet_lab import create_stranger, read_admin_join, write_join_file
 from nats.aio.msg import Msg
 from sandbox import wait_until
 from test_machines import (
@@ -44,7 +51,6 @@ from shim.core.fleet.registry import (
     MachineEntry,
     open_lease,
 )
-from shim.core.fleet.replica import ReplicaReader
 from shim.core.fleet.roles import DRIVE, MACHINE, WATCH
 from shim.core.fleet.sealing import seal_fields
 from shim.core.fleet.subjects import LOG_STREAM, SESSIONS_BUCKET
@@ -57,82 +63,21 @@ from shim.fleet.buckets import (
     read_entry,
     read_last_message,
 )
-from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
+from shim.fleet.connection import FleetConnection, FleetUnavailableError
 from shim.fleet.dial import open_tunnel
-from shim.fleet.folder import load_join_file, store_join_file
+from shim.fleet.folder import load_join_file
 from shim.fleet.listing import load_fleet
-from shim.fleet.log_stream import read_log_messages
-from shim.fleet.view import FleetMachine, FleetView
+from shim.fleet.view import FleetMachine
 
 pytestmark = pytest.mark.e2e
+
+__all__ = ["home"]  # the fixture
 
 SETTLE_SECONDS = 0.3  # for the server to report a violation
 CLOCK_ROUNDING_MS = 1000  # the server's times are read in seconds
 HEARTBEAT_NS = 200_000_000
 ANSWER_SECONDS = 10.0  # for the server to answer a request
-AWAY_SECONDS = 15.0  # until a machine that has died is shown as away
-UUID = "0123abcd-0000-4000-8000-000000000001"
 KILLS = [5, pytest.param(50, marks=pytest.mark.full)]
-
-
-@dataclass
-class Home:
-    """A fleet with the machine `build`, which has the vendor demo, and the user `here`."""
-
-    lab: FleetLab
-    folder: Path
-    build: dict[str, str] = field(default_factory=dict)
-    here: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.build = self.create_environment("build")
-        self.here = self.lab.build_environment(["build"])
-        self.lab.start_machine("build", self.build)
-
-    def create_environment(self, name: str) -> dict[str, str]:
-        """Return the environment of a machine with a state folder of its own."""
-        state = self.folder / f"{name}-state"
-        state.mkdir(mode=0o700)
-        return {
-            "PATH": self.lab.build_environment([])["PATH"],
-            "SHIM_STATE": str(state),
-            "SHIM_CONFIG": "/dev/null",
-            "HOME": str(self.folder),
-        }
-
-    def start_session(self) -> dict[str, Any]:
-        """Start a session on `build`, and return it when its turn has ended."""
-        start_demo(self.here, "--machine", "build", "--cwd", str(self.folder))
-        return wait_for_state(self.here, "done")
-
-    def join_as(self, join: JoinFile) -> dict[str, str]:
-        """Return the environment of a member with a join file."""
-        environment = self.create_environment(f"{join.name}-{random.randrange(10**9)}")
-        store_join_file(join, environment)
-        return environment
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    folder = tmp_path / "lab"
-    folder.mkdir()
-    lab = FleetLab(folder)
-    try:
-        home = Home(lab, tmp_path)
-        yield home
-        run_shim(home.build, "claude", "daemon", "stop", "--any")
-    finally:
-        lab.close()
-
-
-def run_connected(join: JoinFile, use: Any) -> Any:
-    """Run a coroutine function with a connection of a bare NATS client."""
-
-    async def run() -> Any:
-        async with connect_to_fleet(join) as connection:
-            return await use(connection)
-
-    return asyncio.run(run())
 
 
 def list_refused(join: JoinFile, published: list[str], subscribed: list[str]) -> list[str]:
@@ -155,8 +100,7 @@ def list_refused(join: JoinFile, published: list[str], subscribed: list[str]) ->
                 refused.append(subject)
         return refused
 
-    refused: list[str] = run_connected(join, try_subjects)
-    return refused
+    return run_connected(join, try_subjects)
 
 
 def test_server_limits_each_member_to_its_role(home: Home) -> None:
@@ -494,9 +438,7 @@ def test_copied_machine_is_refused_with_both_names(home: Home) -> None:
 
 def test_machine_that_has_died_is_away_and_harms_no_session(home: Home) -> None:
     session = home.start_session()
-    process = home.lab.processes.pop("build")
-    process.kill()
-    process.wait()
+    home.lab.stop_machine("build", signal.SIGKILL)
     killed_ms = 1000 * time.time()
     started_s = time.monotonic()
     failed = run_shim(home.here, "claude", "logs", f"build:{session['sessionId']}")
@@ -530,9 +472,7 @@ def test_guest_process_shows_a_connected_machine_for_longer_than_a_lease(home: H
     deadline_s = time.monotonic() + LEASE_TTL_S + LEASE_INTERVAL_S
     while time.monotonic() < deadline_s:
         assert "away" not in list_agents(environment, "--all")[0]
-    process = home.lab.processes.pop("build")
-    process.kill()
-    process.wait()
+    home.lab.stop_machine("build", signal.SIGKILL)
 
     def is_away() -> bool:
         return "away" in list_agents(environment, "--all")[0]
@@ -659,9 +599,7 @@ def test_machine_that_leaves_removes_its_entries_and_its_key(home: Home) -> None
     still_running = run_shim(home.build, "fleet", "leave")
     assert "`shim fleet run` still runs" in still_running.stderr
     run_shim(home.build, "claude", "daemon", "stop", "--any")
-    process = home.lab.processes.pop("build")
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(TURN_SECONDS) == 0
+    assert home.lab.stop_machine("build") == 0
     uuid = list_agents(home.here, "--all")[0]["sessionId"]
     assert read_copied_lines(home, uuid)
     assert run_shim(home.build, "fleet", "leave").stdout == "left the fleet\n"
@@ -670,46 +608,6 @@ def test_machine_that_leaves_removes_its_entries_and_its_key(home: Home) -> None
     assert list_agents(home.here, "--all") == []
     status = run_shim(home.build, "fleet", "status")
     assert (status.returncode, "has not joined a fleet" in status.stderr) == (1, True)
-
-
-def has_copied_messages(home: Home, uuid: str) -> bool:
-    """Return whether the fleet has a message with a line of a session of `build`."""
-
-    async def read(connection: FleetConnection) -> bool:
-        subject = subjects.build_log_subject("home", "build", uuid)
-        return any(
-            [message.data async for message in read_log_messages(connection.client, subject)]
-        )
-
-    return bool(run_connected(home.lab.invite(f"reader{random.randrange(10**9)}", WATCH), read))
-
-
-def read_copied_lines(home: Home, uuid: str) -> list[tuple[int, bytes]]:
-    """Return the lines of the copy that the fleet has of a session of `build`."""
-
-    async def read(connection: FleetConnection) -> list[tuple[int, bytes]]:
-        view = FleetView(connection.join)
-        await view.load(connection)
-        public_key = view.machines["build"].public_key
-        subject = subjects.build_log_subject("home", "build", uuid)
-        reader = ReplicaReader(get_read_key(connection.join), subject, public_key, 0)
-        lines = []
-        async for message in read_log_messages(connection.client, subject):
-            if not message.data:
-                continue  # the copy was removed
-            line = reader.read(message.headers, message.data)
-            assert line is not None, "a line is stored twice, or is damaged"
-            assert reader.missing_numbers is None
-            lines.append((line.number, line.line))
-        return lines
-
-    join = load_join_file(home.here)
-    assert join is not None
-    try:
-        lines: list[tuple[int, bytes]] = run_connected(join, read)
-    except (BucketError, FleetUnavailableError):
-        return []
-    return lines
 
 
 def test_log_of_a_machine_that_is_off_is_read_from_its_copy(home: Home) -> None:
@@ -722,9 +620,7 @@ def test_log_of_a_machine_that_is_off_is_read_from_its_copy(home: Home) -> None:
 
     assert wait_until(is_copied, TURN_SECONDS, LOOK_SECONDS)
     run_shim(home.build, "claude", "daemon", "stop", "--any")
-    process = home.lab.processes.pop("build")
-    process.terminate()
-    process.wait(TURN_SECONDS)
+    home.lab.stop_machine("build")
     assert wait_until(lambda: "away" in list_agents(home.here, "--all")[0], TURN_SECONDS)
     assert read_lines(home.here, f"build:{uuid}", None)[: len(expected)] == expected
     assert "the three tests pass" in run_shim(home.here, "claude", "logs", uuid).stdout

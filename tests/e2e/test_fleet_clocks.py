@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import nats.errors
 import pytest
-from fleet_lab import FleetLab, write_join_file
+from fleet_home import AWAY_SECONDS, Home, read_copied_lines, run_connected, run_home
+from fleet_lab import write_join_file
 from sandbox import wait_until
-from test_fleet import AWAY_SECONDS, Home, read_copied_lines, run_connected
 from test_machines import (
     LOOK_SECONDS,
     TURN_SECONDS,
@@ -67,15 +69,8 @@ class ClockHome(Home):
 
 @pytest.fixture
 def home(tmp_path: Path, offset_s: int) -> Iterator[ClockHome]:
-    folder = tmp_path / "lab"
-    folder.mkdir()
-    lab = FleetLab(folder)
-    try:
-        home = ClockHome(lab, tmp_path, offset_s=offset_s)
+    with run_home(tmp_path, partial(ClockHome, offset_s=offset_s)) as home:
         yield home
-        run_shim(home.build, "claude", "daemon", "stop", "--any")
-    finally:
-        lab.close()
 
 
 def invite_for_a_day(home: Home, name: str, role: str) -> JoinFile:
@@ -147,9 +142,7 @@ def test_machine_with_a_wrong_clock_is_used_as_any_other(home: ClockHome, offset
     assert list_agents(home.here, "--all") == [session]
     assert wait_until(lambda: read_copied_lines(home, uuid) == lines, TURN_SECONDS, LOOK_SECONDS)
 
-    process = home.lab.processes.pop("build")
-    process.kill()
-    process.wait()
+    home.lab.stop_machine("build", signal.SIGKILL)
 
     def is_away() -> bool:
         return "away" in list_agents(home.here, "--all")[0]

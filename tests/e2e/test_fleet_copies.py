@@ -14,9 +14,9 @@ from pathlib import Path
 
 import anyio
 import pytest
+from fleet_home import UUID, Home, home, read_copied_lines, run_connected, wait_for
 from fleet_lab import HERE, FleetLab, read_admin_join
 from sandbox import wait_until
-from test_fleet import UUID, Home, read_copied_lines, run_connected
 from test_machines import LOOK_SECONDS, SHIM, TURN_SECONDS, list_agents, read_lines, run_shim
 
 from shim.bridge.registry import SessionRecord, scan_sessions
@@ -37,24 +37,13 @@ from shim.fleet.run import RELOAD_INTERVAL_S
 
 pytestmark = pytest.mark.e2e
 
+__all__ = ["home"]  # the fixture
+
 STANDARD_STREAMS = 3
 STREAM_BYTES = 64 * 1024  # of a small stream
 HOUR_MS = 3_600_000
 FULL_SECONDS = 12  # until a registry that is full accepts entries again
 RECOVERY_SECONDS = 30.0
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    folder = tmp_path / "lab"
-    folder.mkdir()
-    lab = FleetLab(folder)
-    try:
-        home = Home(lab, tmp_path)
-        yield home
-        run_shim(home.build, "claude", "daemon", "stop", "--any")
-    finally:
-        lab.close()
 
 
 @pytest.fixture
@@ -77,10 +66,9 @@ async def store_messages(connection: FleetConnection, count: int, size: int) -> 
     return subject
 
 
-async def count_consumers(connection: FleetConnection) -> int:
+async def has_no_consumers(connection: FleetConnection) -> bool:
     info = await request_json(connection.client, f"$JS.API.STREAM.INFO.{LOG_STREAM}", b"")
-    count: int = info["state"]["consumer_count"]
-    return count
+    return info["state"]["consumer_count"] == 0
 
 
 async def skip_messages(messages: AsyncIterator[object], count: int) -> None:
@@ -98,9 +86,7 @@ def test_log_without_its_end_is_not_complete(
     async def pause_reader(connection: FleetConnection) -> None:
         messages = read_log_messages(connection.client, await store_messages(connection, count, 10))
         await skip_messages(messages, log_stream.READ_BATCH_LINES)
-        with anyio.fail_after(TURN_SECONDS):
-            while await count_consumers(connection):
-                await asyncio.sleep(LOOK_SECONDS)
+        await wait_for(lambda: has_no_consumers(connection))
         with pytest.raises(BucketError, match="the log is not complete: status 503"):
             await skip_messages(messages, count)
 
@@ -119,13 +105,6 @@ def test_log_is_read_in_batches_of_few_bytes(
         return len(sizes)
 
     assert run_connected(read_admin_join(server), count_messages) == 12
-
-
-def stop_machine(home: Home) -> None:
-    """Stop `shim fleet run` of `build`. Its sessions continue."""
-    process = home.lab.processes.pop("build")
-    process.terminate()
-    process.wait(TURN_SECONDS)
 
 
 def start_local_session(home: Home) -> str:
@@ -217,7 +196,7 @@ def test_damaged_log_does_not_stop_the_copies_of_other_sessions(home: Home) -> N
     uuid = home.start_session()["sessionId"]
     run_shim(home.build, "claude", "stop", uuid[:8])
     assert wait_until(lambda: bool(read_copied_lines(home, uuid)), TURN_SECONDS, LOOK_SECONDS)
-    stop_machine(home)
+    home.lab.stop_machine("build")
     (recording,) = Path(home.build["SHIM_STATE"], "bridge", uuid, "log").glob("*.cast")
     header = recording.read_bytes().partition(b"\n")[0]
     recording.write_bytes(header + b'\n[1e300, "O", "line\\n"]\n')  # a time that no integer holds
@@ -253,7 +232,7 @@ def test_evicted_copy_of_an_ended_session_is_not_repeated(
 ) -> None:
     monkeypatch.setattr(log_stream, "MAX_STREAM_BYTES", STREAM_BYTES)
     home.start_session()
-    stop_machine(home)
+    home.lab.stop_machine("build")
     run_shim(home.build, "claude", "daemon", "stop", "--any")
     home.lab.kill_server()
     home.lab.remove_server_data()
@@ -279,17 +258,18 @@ def test_evicted_copy_of_an_ended_session_is_not_repeated(
 def test_sessions_take_turns_if_too_many_run(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica, "MAX_RUNNING_COPIES", 1)
     monkeypatch.setattr(replica, "COPY_TURN_S", 0.0)
-    stop_machine(home)
+    home.lab.stop_machine("build")
     expected = {start_local_session(home) for _ in range(3)}
     assert all(session.is_running for session in scan_sessions(home.build))
 
     async def replicate_sessions(connection: FleetConnection) -> None:
         replicator = SessionReplicator(connection, home.build)
-        await replicator.update([])
-        with anyio.fail_after(TURN_SECONDS):
-            while await list_stored_sessions(connection.client, "home", "build") != expected:
-                await replicator.update(scan_sessions(home.build))
-                await asyncio.sleep(LOOK_SECONDS)
+
+        async def are_all_copied() -> bool:
+            await replicator.update(scan_sessions(home.build))
+            return await list_stored_sessions(connection.client, "home", "build") == expected
+
+        await wait_for(are_all_copied)
         await replicator.stop()
 
     run_connected(require_join_file(home.build), replicate_sessions)
@@ -365,8 +345,7 @@ def read_replica(home: Home, join: JoinFile, cursor: LogCursor | None) -> list[d
         frames = iterate_replica_frames(connection, "build", session.session_id, hello)
         return [json.loads(frame) async for frame in frames]
 
-    frames: list[dict[str, object]] = run_connected(join, collect_frames)
-    return frames
+    return run_connected(join, collect_frames)
 
 
 def list_numbers(frames: list[dict[str, object]]) -> list[object]:
@@ -383,7 +362,7 @@ def test_copy_is_read_after_a_cursor_of_the_same_log_only(home: Home) -> None:
         return [number for number, _ in read_copied_lines(home, uuid)] == expected
 
     assert wait_until(is_copied, TURN_SECONDS, LOOK_SECONDS)
-    stop_machine(home)
+    home.lab.stop_machine("build")
     join = home.lab.invite("reader", "watch")
     last = expected[-1]
     for cursor in (None, LogCursor(1, 0), LogCursor(1, 5), LogCursor(1, last), LogCursor(1, 99)):
@@ -401,7 +380,7 @@ def test_number_without_a_signature_is_not_sent(home: Home) -> None:
     uuid = home.start_session()["sessionId"]
     assert wait_until(lambda: bool(read_copied_lines(home, uuid)), TURN_SECONDS, LOOK_SECONDS)
     run_shim(home.build, "claude", "daemon", "stop", "--any")
-    stop_machine(home)
+    home.lab.stop_machine("build")
     mallory = home.lab.forge_member(home.lab.invite("mallory", "watch"), allows_all=True)
     subject = subjects.build_log_subject("home", "build", uuid)
 

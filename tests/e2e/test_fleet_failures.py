@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
+from fleet_home import run_connected, wait_for
 from fleet_lab import FleetLab, read_admin_join
 from sandbox import wait_until
 from test_fleet_tunnels import PROGRAM, TunnelLab, is_running
@@ -91,24 +91,6 @@ def create_tunnels(lab: FleetLab, tmp_path: Path) -> Iterator[TunnelLab]:
         tunnels.machine.communicate()
 
 
-def run_connected(
-    lab: FleetLab, check_connection: Callable[[FleetConnection], Awaitable[None]]
-) -> None:
-    """Run a coroutine function with a connection of the first machine."""
-
-    async def run_check() -> None:
-        async with connect_to_fleet(read_admin_join(lab)) as connection:
-            await check_connection(connection)
-
-    asyncio.run(run_check())
-
-
-async def wait_for(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(WAIT_SECONDS):
-        while not condition():
-            await asyncio.sleep(LOOK_SECONDS)
-
-
 def create_tunnel(connection: FleetConnection, number: int) -> Tunnel:
     """Return an end of a tunnel whose other end does not exist."""
     join = connection.join
@@ -156,7 +138,7 @@ def test_operations_report_a_server_that_was_killed(lab: FleetLab) -> None:
                 await operation
                 pytest.fail(f"no error: {name}")
 
-    run_connected(lab, check_connection)
+    run_connected(read_admin_join(lab), check_connection)
 
 
 def stall_server(lab: FleetLab) -> None:
@@ -197,7 +179,7 @@ def test_tunnels_end_when_the_server_stalls(lab: FleetLab) -> None:
         for task in tasks:
             assert isinstance(task.exception(), FleetUnavailableError | TunnelError)
 
-    run_connected(lab, check_connection)
+    run_connected(read_admin_join(lab), check_connection)
 
 
 def test_cancelled_tasks_end_when_the_server_stalls(lab: FleetLab) -> None:
@@ -214,7 +196,7 @@ def test_cancelled_tasks_end_when_the_server_stalls(lab: FleetLab) -> None:
         assert not pending
         assert all(task.cancelled() for task in tasks)
 
-    run_connected(lab, check_connection)
+    run_connected(read_admin_join(lab), check_connection)
 
 
 def test_closed_connection_leaves_no_task_when_the_server_stalls(lab: FleetLab) -> None:
@@ -246,7 +228,7 @@ def test_lost_connection_is_reported_before_its_socket_is_closed(lab: FleetLab) 
         # The client library closes the socket later.
         assert not connection._closed.is_set()
 
-    run_connected(lab, check_connection)
+    run_connected(read_admin_join(lab), check_connection)
 
 
 async def start_publisher(connection: FleetConnection, holder: str) -> MachinePublisher:
@@ -279,13 +261,15 @@ def test_lease_is_renewed_after_a_confirmation_was_lost(lab: FleetLab) -> None:
         task = asyncio.create_task(machine.renew_lease())
         await wait_for(lambda: connection.client.stats["out_msgs"] >= sent_count + 2)
         continue_server(lab)
-        with anyio.fail_after(WAIT_SECONDS):
-            while (await read_lease(connection)).sequence < first_sequence + 4:
-                assert not task.done()
-                await asyncio.sleep(LOOK_SECONDS)
+
+        async def is_renewed() -> bool:
+            assert not task.done()
+            return (await read_lease(connection)).sequence >= first_sequence + 4
+
+        await wait_for(is_renewed)
         await cancel_tasks([task])
 
-    run_connected(lab, check_connection)
+    run_connected(read_admin_join(lab), check_connection)
 
 
 @pytest.mark.usefixtures("fast_renewals")
@@ -301,7 +285,7 @@ def test_lease_that_is_not_renewed_ends_the_connection(
             async with asyncio.timeout(WAIT_SECONDS):
                 await machine.renew_lease()
 
-    run_connected(lab, check_connection)
+    run_connected(read_admin_join(lab), check_connection)
 
 
 @pytest.mark.usefixtures("fast_renewals")
@@ -320,7 +304,7 @@ def test_lease_of_another_process_is_neither_replaced_nor_removed(lab: FleetLab)
         await other.stop()
         assert (await read_lease(connection)).data == b""
 
-    run_connected(lab, check_connection)
+    run_connected(read_admin_join(lab), check_connection)
 
 
 def test_machine_ends_its_relays_when_the_server_stalls(tunnels: TunnelLab) -> None:
@@ -385,7 +369,7 @@ def test_relay_ends_when_its_output_cannot_be_sent(
             kill_process(tunnels.wait_for_relay())
             await cancel_tasks([serving, reading])
 
-    run_connected(tunnels.lab, check_connection)
+    run_connected(read_admin_join(tunnels.lab), check_connection)
 
 
 def test_member_gets_the_reason_of_an_unexpected_error(
@@ -415,7 +399,7 @@ def test_member_gets_the_reason_of_an_unexpected_error(
         assert not serving.done()
         await cancel_tasks([serving])
 
-    run_connected(lab, check_connection)
+    run_connected(read_admin_join(lab), check_connection)
     assert "ValueError: embedded null byte" in capfd.readouterr().err
 
 
@@ -464,4 +448,4 @@ def test_log_whose_reading_is_interrupted_is_reported_as_incomplete(lab: FleetLa
         with pytest.raises(BucketError, match="the log is not complete"):
             await anext(messages)
 
-    run_connected(lab, check_connection)
+    run_connected(read_admin_join(lab), check_connection)

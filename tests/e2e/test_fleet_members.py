@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
+from fleet_home import Home, has_copied_messages, home, read_copied_lines, run_connected
 from sandbox import wait_until
-from test_fleet import Home, has_copied_messages, home, read_copied_lines, run_connected
 from test_machines import LOOK_SECONDS, TURN_SECONDS, list_agents, read_lines, run_shim
 
 from shim.core.fleet.roles import MACHINE, WATCH
@@ -51,9 +51,7 @@ def test_revoked_machine_is_not_listed_until_its_next_invitation(home: Home) -> 
     assert run_shim(home.here, "claude", "logs", f"build:{uuid}").returncode == 1
 
     # The machine has another key now.
-    process = home.lab.processes.pop("build")
-    process.terminate()
-    assert process.wait(TURN_SECONDS) == 0
+    assert home.lab.stop_machine("build") == 0
     store_join_file(home.lab.invite("build", MACHINE), home.build)
     home.lab.run_machine("build", home.build)
 

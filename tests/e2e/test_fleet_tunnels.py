@@ -11,11 +11,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from fleet_home import UUID, run_connected
 from fleet_lab import FleetLab, read_admin_join
 from nats.aio.msg import Msg
 from sandbox import wait_until
@@ -43,7 +44,6 @@ SHIM = (sys.executable, "-I", "-m", "shim")
 MACHINE_SCRIPT = str(Path(__file__).parent / "fleet_machine.py")
 START_SECONDS = 30.0
 LOOK_SECONDS = 0.05
-UUID = "0123abcd-0000-4000-8000-000000000001"
 OTHER_UUID = "0123abcd-0000-4000-8000-000000000002"
 MEGABYTES = 10
 NO_RESPONDERS_S = 0.1
@@ -112,15 +112,6 @@ class TunnelLab:
         return subprocess.Popen(
             [*SHIM, "fleet", "dial", "build"], env=self.here, **(pipes | options)
         )
-
-    def run(self, join: JoinFile, use: Callable[[FleetConnection], Awaitable[None]]) -> None:
-        """Run a coroutine function with a member's connection."""
-
-        async def run() -> None:
-            async with connect_to_fleet(join) as connection:
-                await use(connection)
-
-        asyncio.run(run())
 
     def close(self) -> None:
         if self.machine is not None:
@@ -205,7 +196,7 @@ def test_machine_that_is_not_there_is_reported_at_once(tunnels: TunnelLab) -> No
             await open_tunnel(connection, "build")
         times_s.append(time.monotonic() - started_s)
 
-    tunnels.run(read_admin_join(tunnels.lab), fail)
+    run_connected(read_admin_join(tunnels.lab), fail)
     assert times_s[0] < NO_RESPONDERS_S
     dial = tunnels.dial()
     assert dial.communicate() == (b"", b"build is not connected to the fleet\n")
@@ -382,7 +373,7 @@ def test_forged_messages_are_ignored_and_repeated_ones_end_the_tunnel(tunnels: T
         await asyncio.sleep(1)
         assert len(tunnels.list_started()) == count == 1
 
-    tunnels.run(mallory, attack)
+    run_connected(mallory, attack)
     dial = tunnels.dial()
     assert dial.communicate(b"still here")[0] == b"still here"
 
@@ -405,7 +396,7 @@ def test_reordered_and_lost_messages_end_the_tunnel(
         with pytest.raises(TunnelError, match="of a tunnel is missing"):
             await exchange(tunnel, b"four")
 
-    tunnels.run(read_admin_join(tunnels.lab), send)
+    run_connected(read_admin_join(tunnels.lab), send)
     check_relay_ends(tunnels.wait_for_relay(), RELAY_END_S)
 
 
@@ -430,7 +421,7 @@ def refuse(tunnels: TunnelLab, connection_join: JoinFile, join: JoinFile) -> str
         except ShimError as error:
             refusals.append(str(error))
 
-    tunnels.run(connection_join, use)
+    run_connected(connection_join, use)
     return refusals[0]
 
 
@@ -480,7 +471,7 @@ def test_tunnel_ends_with_the_membership(tunnels: TunnelLab) -> None:
                 await exchange(tunnel, b"more")
                 await asyncio.sleep(0.2)
 
-    tunnels.run(uncaged, use)
+    run_connected(uncaged, use)
     check_relay_ends(tunnels.wait_for_relay(), RELAY_END_S)
 
 
@@ -494,7 +485,7 @@ def test_guest_has_a_limited_number_of_tunnels(tunnels: TunnelLab) -> None:
         with pytest.raises(TunnelError, match="guest already has 16 tunnels to this machine"):
             await open_tunnel(connection, "build")
 
-    tunnels.run(guest, use)
+    run_connected(guest, use)
     assert tunnels.list_started() == []
     dial = tunnels.dial()
     assert dial.communicate(b"data")[0] == b"data"

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fleet_home import read_copied_lines
 from fleet_lab import FleetLab
 from frontend import DropInFrontend
 from model_scripts import REPLY_AFTER_TOOL
 from sandbox import wait_until
-from test_fleet import read_copied_lines
 from test_machines import (
     COMMAND_SECONDS,
     LOOK_SECONDS,

@@ -9,12 +9,14 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from fleet_lab import FleetLab, read_admin_join
+from fleet_home import Home, read_copied_lines, run_connected, run_home
+from fleet_lab import read_admin_join
 from fleet_other_version import (
     ENCODERS,
     NEWER,
@@ -25,7 +27,6 @@ from fleet_other_version import (
 )
 from nats.aio.msg import Msg
 from sandbox import wait_until
-from test_fleet import Home, read_copied_lines, run_connected
 from test_machines import (
     LOOK_SECONDS,
     TURN_SECONDS,
@@ -67,9 +68,7 @@ class OtherVersionHome(Home):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        process = self.lab.processes.pop("build")
-        process.terminate()
-        process.wait(TURN_SECONDS)
+        self.lab.stop_machine("build")
         self.lab.run_machine(
             "build", self.build, (sys.executable, MACHINE_SCRIPT, self.version, "run")
         )
@@ -77,19 +76,12 @@ class OtherVersionHome(Home):
 
 @pytest.fixture
 def home(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Home]:
-    """Start a fleet whose machine `build` runs this version, or the version in the parameter."""
-    folder = tmp_path / "lab"
-    folder.mkdir()
-    lab = FleetLab(folder)
-    try:
-        if version := getattr(request, "param", ""):
-            home: Home = OtherVersionHome(lab, tmp_path, version=version)
-        else:
-            home = Home(lab, tmp_path)
+    """Run a fleet whose machine `build` runs this version, or the version in the parameter."""
+    create_home = None
+    if version := getattr(request, "param", ""):
+        create_home = partial(OtherVersionHome, version=version)
+    with run_home(tmp_path, create_home) as home:
         yield home
-        run_shim(home.build, "claude", "daemon", "stop", "--any")
-    finally:
-        lab.close()
 
 
 @pytest.mark.parametrize(
@@ -130,9 +122,7 @@ def test_machine_of_another_version_is_used(home: Home, version_text: str) -> No
     expected = read_lines(home.here, f"build:{uuid}", None)
     assert len(expected) > len(lines)
     assert wait_until(lambda: read_copied_lines(home, uuid) == expected, TURN_SECONDS, LOOK_SECONDS)
-    process = home.lab.processes.pop("build")
-    process.terminate()
-    process.wait(TURN_SECONDS)
+    home.lab.stop_machine("build")
     assert "SENT-ONCE" in run_shim(home.here, "claude", "logs", reference).stdout
     assert "Traceback" not in Path(home.lab.folder, "build.log").read_text()
 
