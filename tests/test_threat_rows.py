@@ -305,8 +305,8 @@ a hostile server of the fleet changes, forges, holds back or reorders messages
     test_tunnel.py::test_message_of_another_tunnel_direction_or_sender_is_refused
     test_tunnel.py::test_hostile_server_never_adds_loses_or_repeats_data
     test_fleet_tunnels.py::test_reordered_and_lost_messages_end_the_tunnel
-    test_replica.py::test_forged_lines_are_ignored
-    test_replica.py::test_missing_lines_are_reported_and_repeated_ones_ignored
+    test_copied_line.py::test_forged_lines_are_ignored
+    test_copied_line.py::test_missing_lines_are_reported_and_repeated_ones_ignored
 a command of a member of the fleet is sent again
     test_fleet.py::test_messages_that_the_server_repeats_or_forges_have_no_effect
     test_fleet_tunnels.py::test_forged_messages_are_ignored_and_repeated_ones_end_the_tunnel

@@ -34,7 +34,7 @@ MAX_BUCKET_BYTES = 256 * 1024 * 1024
 NO_RESPONDERS_STATUS = "503"  # the server's answer if nobody receives a request
 MISSING_STREAM = 10059  # the error code of a stream that does not exist
 WRONG_SEQUENCE = 10071  # the error code of an entry that was changed by another process
-LAST_SEQUENCE_HEADER = "Nats-Expected-Last-Subject-Sequence"
+NO_HEADERS: Mapping[str, str] = {}
 # The mark of a deleted entry ends soon, because a read returns marks, too.
 DELETED = {"KV-Operation": "DEL", "Nats-TTL": "60s"}
 
@@ -99,34 +99,30 @@ async def create_stream(client: Client, name: str, config: Mapping[str, Any]) ->
     await request_json(client, f"$JS.API.STREAM.CREATE.{name}", dump_json({**defaults, **config}))
 
 
-async def put_entry(
-    client: Client, subject: str, data: bytes, *, expected_sequence: int | None = None
-) -> int:
-    """Store an entry, and return its sequence number. `expected_sequence` is the number of the entry
-    that it replaces, or None for any. Raise BucketError if the server does not confirm it.
-    """
-    headers = {}
-    if expected_sequence is not None:
-        headers[LAST_SEQUENCE_HEADER] = str(expected_sequence)
-    return await store_message(client, subject, data, headers)
-
-
 async def delete_entry(
     client: Client, subject: str, *, expected_sequence: int | None = None
 ) -> None:
     """Delete an entry. `expected_sequence` is the number of the entry, or None for any. Raise
     BucketError if the server does not confirm it.
     """
-    headers = dict(DELETED)
-    if expected_sequence is not None:
-        headers[LAST_SEQUENCE_HEADER] = str(expected_sequence)
-    await store_message(client, subject, b"", headers)
+    await store_message(client, subject, b"", DELETED, expected_sequence=expected_sequence)
 
 
-async def store_message(client: Client, subject: str, data: bytes, headers: dict[str, str]) -> int:
-    """Store a message in the stream of its subject, and return its sequence number. Raise BucketError
-    if the server does not confirm it.
+async def store_message(
+    client: Client,
+    subject: str,
+    data: bytes,
+    headers: Mapping[str, str] = NO_HEADERS,
+    *,
+    expected_sequence: int | None = None,
+) -> int:
+    """Store a message, such as an entry, and return its sequence number. `expected_sequence` is the
+    number of the last message with the subject, or None for any. Raise BucketError if the server does
+    not confirm it.
     """
+    headers = dict(headers)
+    if expected_sequence is not None:
+        headers["Nats-Expected-Last-Subject-Sequence"] = str(expected_sequence)
     answer = await request_json(client, subject, data, headers or None)
     sequence = answer.get("seq")
     return sequence if isinstance(sequence, int) else 0

@@ -43,8 +43,8 @@ from shim.core.fleet.tunnel import (
 from shim.core.reading.values import get_text
 from shim.fleet.buckets import NO_RESPONDERS_STATUS, get_status, unsubscribe
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
+from shim.fleet.copied_log import MissingCopyError, iterate_copied_frames
 from shim.fleet.folder import require_join_file
-from shim.fleet.replica_reader import MissingReplicaError, iterate_replica_frames
 from shim.fleet.tasks import run_until_first_end, wait_for_signal, wait_forever
 from shim.fleet.tunnels import Tunnel
 from shim.io.stdin import Stdin
@@ -123,9 +123,9 @@ async def _send_copied_log(
         if request.kind != "connect":
             raise error
         hello = parse_hello(parse_frame(await anext(lines, b"")))
-        async for frame in iterate_replica_frames(connection, machine, request.session_id, hello):
+        async for frame in iterate_copied_frames(connection, machine, request.session_id, hello):
             await stdout.write(frame)
-    except (FrameError, MissingReplicaError, ValueError):
+    except (FrameError, MissingCopyError, ValueError):
         raise error from None
     return 0
 

@@ -91,7 +91,7 @@ async def remove_log_messages(client: Client, subject: str) -> int:
     """Remove the lines of a session. Return the sequence number of the message that has removed them.
     Raise BucketError if the server does not confirm it.
     """
-    return await store_message(client, subject, b"", dict(REMOVAL_HEADERS))
+    return await store_message(client, subject, b"", REMOVAL_HEADERS)
 
 
 async def read_log_messages(client: Client, subject: str) -> AsyncGenerator[Msg, None]:

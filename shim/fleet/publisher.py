@@ -31,9 +31,9 @@ from shim.fleet.buckets import (
     BucketError,
     create_buckets,
     delete_entry,
-    put_entry,
     read_entries,
     read_entry,
+    store_message,
 )
 from shim.fleet.connection import FleetConnection, FleetUnavailableError
 from shim.fleet.folder import MembershipError
@@ -186,7 +186,7 @@ class MachinePublisher:
 
     async def _put_lease(self) -> None:
         sealed = self._seal(self._lease._asdict(), self._lease_subject)
-        self._lease_sequence = await put_entry(
+        self._lease_sequence = await store_message(
             self._client, self._lease_subject, sealed, expected_sequence=self._lease_sequence
         )
 
@@ -204,7 +204,7 @@ class MachinePublisher:
         return [name for name in names if name != MACHINE_ENTRY]
 
     async def _put(self, subject: str, fields: Mapping[str, Any]) -> None:
-        await put_entry(self._client, subject, self._seal(fields, subject))
+        await store_message(self._client, subject, self._seal(fields, subject))
 
     def _seal(self, fields: Mapping[str, Any], subject: str) -> bytes:
         return seal_fields(self._key, os.urandom(NONCE_BYTES), fields, subject, self._key_pair)

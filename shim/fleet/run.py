@@ -26,9 +26,9 @@ from shim.fleet.buckets import BucketError
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
 from shim.fleet.folder import check_expiry, require_join_file
 from shim.fleet.listing_frame import encode_listing
+from shim.fleet.log_copier import LogCopier
 from shim.fleet.machine_tunnels import MachineTunnels
 from shim.fleet.publisher import ClonedMachineError, MachinePublisher
-from shim.fleet.replica import SessionReplicator
 from shim.fleet.tasks import run_until_first_end, wait_for_signal
 from shim.fleet.view import FleetView
 from shim.state.config import get_fleet_folder
@@ -85,7 +85,7 @@ class FleetProcess:
         self._holder = secrets.token_hex(HOLDER_BYTES)
         self._problems = {CONNECTION: "no attempt yet"}
         self._scan_requested = asyncio.Event()  # set if local sessions may have changed
-        self._replicator: SessionReplicator | None = None
+        self._copier: LogCopier | None = None
         self._clients = set[asyncio.StreamWriter]()
         self._is_stopping = False
         self._is_loaded = False  # whether the registry was loaded once
@@ -119,7 +119,7 @@ class FleetProcess:
                 reason = explain_os_error(error) if isinstance(error, OSError) else str(error)
                 self._problems.clear()
                 self._set_problem(CONNECTION, reason)
-            self._replicator = None
+            self._copier = None
             self._view.set_disconnected()
             if time.monotonic() - started_s > STABLE_CONNECTION_S:
                 retry_s = FIRST_RETRY_S
@@ -136,12 +136,12 @@ class FleetProcess:
             publisher = MachinePublisher(connection, self._environment, self._holder)
             await publisher.start()
             tunnels = MachineTunnels(connection, self._environment, self._scan_requested.set)
-            replicator = SessionReplicator(connection, self._environment)
-            self._replicator = replicator
+            copier = LogCopier(connection, self._environment)
+            self._copier = copier
             services = [
                 publisher.renew_lease(),
                 tunnels.serve(),
-                self._share_sessions(publisher, replicator),
+                self._share_sessions(publisher, copier),
             ]
         self._problems = {OTHER_MACHINES: "no answer yet"}
         try:
@@ -163,9 +163,7 @@ class FleetProcess:
                 self._is_loaded = True
                 await asyncio.sleep(interval_s)
 
-    async def _share_sessions(
-        self, publisher: MachinePublisher, replicator: SessionReplicator
-    ) -> NoReturn:
+    async def _share_sessions(self, publisher: MachinePublisher, copier: LogCopier) -> NoReturn:
         """Publish the sessions of this machine, and copy their lines, whenever they change. If one of
         the two fails, the other is not affected. Nothing changes while the sessions cannot be listed.
         """
@@ -173,7 +171,7 @@ class FleetProcess:
         async def share_once() -> None:
             sessions = await asyncio.to_thread(scan_sessions, self._environment)
             await self._attempt(PUBLISHED_SESSIONS, publisher.publish(sessions))
-            await self._attempt(COPIED_LOGS, replicator.update(sessions))
+            await self._attempt(COPIED_LOGS, copier.update(sessions))
 
         try:
             while True:
@@ -186,7 +184,7 @@ class FleetProcess:
                     async with asyncio.timeout(wait_s):
                         await self._scan_requested.wait()
         finally:
-            await replicator.stop()
+            await copier.stop()
 
     async def _attempt(self, part: str, operation: Awaitable[None]) -> None:
         """Await an operation. If it fails, store the problem of this part of the process, so that the
@@ -255,8 +253,8 @@ class FleetProcess:
 
     def _encode_status(self) -> bytes:
         copies = None
-        if self._replicator is not None:
-            copies = self._replicator.summarize_copies()
+        if self._copier is not None:
+            copies = self._copier.summarize_copies()
         return encode_frame(
             "status", problem=self._describe_problems(), pid=os.getpid(), copies=copies
         )

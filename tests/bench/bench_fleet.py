@@ -29,7 +29,7 @@ from shim.core.fleet.sealing import seal_fields
 from shim.core.fleet.subjects import MACHINE_ENTRY, build_session_subject
 from shim.core.fleet.tunnel import MessageKind
 from shim.fleet import machine_tunnels
-from shim.fleet.buckets import create_buckets, put_entry, read_entries
+from shim.fleet.buckets import create_buckets, read_entries, store_message
 from shim.fleet.connection import FleetConnection, connect_to_fleet
 from shim.fleet.dial import open_tunnel
 from shim.fleet.machine_tunnels import MachineTunnels
@@ -173,7 +173,7 @@ async def _publish_sessions(connection: FleetConnection, join: JoinFile) -> None
     entry = MachineEntry(join.name, join.jwt, "0.1", 0)
     await create_buckets(connection.client)
     subject = build_session_subject(join.name, MACHINE_ENTRY)
-    await put_entry(
+    await store_message(
         connection.client, subject, seal_fields(key, NONCE, entry._asdict(), subject, key_pair)
     )
     for number in range(SESSIONS_PER_MACHINE):
@@ -186,7 +186,7 @@ async def _publish_sessions(connection: FleetConnection, join: JoinFile) -> None
             "cwd": "/srv",
         }
         subject = build_session_subject(join.name, session)
-        await put_entry(
+        await store_message(
             connection.client, subject, seal_fields(key, NONCE, fields, subject, key_pair)
         )
 

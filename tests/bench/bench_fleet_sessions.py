@@ -31,7 +31,7 @@ from session_hosts import wait_for_frame
 
 from shim.bridge.client import HostConnection
 from shim.bridge.registry import SessionRecord
-from shim.core.fleet.replica import parse_position
+from shim.core.fleet.copied_line import parse_position
 from shim.core.fleet.subjects import LOG_STREAM, build_log_subject
 from shim.fleet.buckets import read_last_message
 from shim.fleet.connection import connect_to_fleet

@@ -17,8 +17,8 @@ from fleet_lab import FleetLab
 from test_machines import LOOK_SECONDS, TURN_SECONDS, run_shim, start_demo, wait_for_state
 
 from shim.core.fleet import subjects
+from shim.core.fleet.copied_line import CopyReader
 from shim.core.fleet.join_file import JoinFile, get_read_key
-from shim.core.fleet.replica import ReplicaReader
 from shim.core.fleet.roles import WATCH
 from shim.fleet.buckets import BucketError
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
@@ -130,7 +130,7 @@ def read_copied_lines(home: Home, uuid: str) -> list[tuple[int, bytes]]:
         await view.load(connection)
         public_key = view.machines["build"].public_key
         subject = subjects.build_log_subject("home", "build", uuid)
-        reader = ReplicaReader(get_read_key(connection.join), subject, public_key, 0)
+        reader = CopyReader(get_read_key(connection.join), subject, public_key, 0)
         lines = []
         async for message in read_log_messages(connection.client, subject):
             if not message.data:

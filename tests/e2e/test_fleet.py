@@ -58,10 +58,10 @@ from shim.fleet import buckets
 from shim.fleet.buckets import (
     BucketError,
     get_sequence,
-    put_entry,
     read_entries,
     read_entry,
     read_last_message,
+    store_message,
 )
 from shim.fleet.connection import FleetConnection, FleetUnavailableError
 from shim.fleet.dial import open_tunnel
@@ -583,10 +583,10 @@ def test_entries_that_the_machine_has_not_signed_are_ignored(home: Home) -> None
         stored = await read_entry(connection.client, subject)
         assert session["name"].encode() not in stored.data
         other_subject = subjects.build_session_subject("build", UUID)
-        await put_entry(connection.client, other_subject, stored.data)
+        await store_message(connection.client, other_subject, stored.data)
 
     async def damage_entry(connection: FleetConnection) -> None:
-        await put_entry(connection.client, subject, b"x" * 200)
+        await store_message(connection.client, subject, b"x" * 200)
 
     run_connected(hostile, copy_entry)
     assert [each["sessionId"] for each in list_agents(home.here, "--all")] == [session["sessionId"]]
@@ -675,7 +675,7 @@ def test_registry_is_read_after_many_sessions_were_removed(
     async def remove_sessions(connection: FleetConnection) -> bool:
         for number in range(buckets.MAX_READ_ENTRIES + 50):
             subject = subjects.build_session_subject("busy", f"{number:08x}{UUID[8:]}")
-            await put_entry(connection.client, subject, b"x")
+            await store_message(connection.client, subject, b"x")
             await buckets.delete_entry(connection.client, subject)
         deadline_s = time.monotonic() + TURN_SECONDS
         while time.monotonic() < deadline_s:
@@ -698,10 +698,10 @@ def test_machine_with_too_many_entries_does_not_hide_others(home: Home) -> None:
         entry = MachineEntry("busy", busy.jwt, "0.1", 0)
         subject = subjects.build_session_subject("busy", subjects.MACHINE_ENTRY)
         sealed = seal_fields(key, bytes(24), entry._asdict(), subject, key_pair)
-        await put_entry(connection.client, subject, sealed)
+        await store_message(connection.client, subject, sealed)
         for number in range(buckets.MAX_READ_ENTRIES + 50):
             subject = subjects.build_session_subject("busy", f"{number:08x}{UUID[8:]}")
-            await put_entry(connection.client, subject, b"x")
+            await store_message(connection.client, subject, b"x")
 
     run_connected(busy, publish_sessions)
     assert list_agents(home.here, "--all") == [session]

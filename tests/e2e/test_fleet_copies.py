@@ -22,17 +22,17 @@ from test_machines import LOOK_SECONDS, SHIM, TURN_SECONDS, list_agents, read_li
 from shim.bridge.registry import SessionRecord, scan_sessions
 from shim.core.bridge.frames import ClientHello, LogCursor
 from shim.core.fleet import subjects
+from shim.core.fleet.copied_line import POSITION_HEADER
 from shim.core.fleet.join_file import JoinFile
-from shim.core.fleet.replica import POSITION_HEADER
 from shim.core.fleet.subjects import LOG_STREAM
-from shim.fleet import admin, buckets, log_stream, replica
+from shim.fleet import admin, buckets, log_copier, log_stream
 from shim.fleet.buckets import BucketError, request_json
 from shim.fleet.connection import FleetConnection
+from shim.fleet.copied_log import iterate_copied_frames
 from shim.fleet.folder import require_join_file, store_join_file
+from shim.fleet.log_copier import LogCopier, LogCopy
 from shim.fleet.log_stream import create_log_stream, list_stored_sessions, read_log_messages
 from shim.fleet.membership import load_process_status
-from shim.fleet.replica import SessionCopy, SessionReplicator
-from shim.fleet.replica_reader import iterate_replica_frames
 from shim.fleet.run import RELOAD_INTERVAL_S
 
 pytestmark = pytest.mark.e2e
@@ -219,7 +219,7 @@ async def store_small_stream(connection: FleetConnection, session: SessionRecord
     """Copy a session to a small stream, which then removes the copy for newer messages."""
     client = connection.client
     environment = {"SHIM_STATE": session.folder.partition("/bridge/")[0]}
-    await SessionCopy(connection, session.session_id, environment).run(session)
+    await LogCopy(connection, session.session_id, environment).run(session)
     assert await list_stored_sessions(client, "home", "build") == {session.session_id}
     old_subject = subjects.build_log_subject("home", "build", UUID)
     for _ in range(STREAM_BYTES // 1000):
@@ -246,9 +246,9 @@ def test_evicted_copy_of_an_ended_session_is_not_repeated(
     async def copy_sessions(connection: FleetConnection) -> None:
         await create_log_stream(connection.client, "home")
         await store_small_stream(connection, old_session)
-        await SessionCopy(connection, old_session.session_id, home.build).run(old_session)
+        await LogCopy(connection, old_session.session_id, home.build).run(old_session)
         assert await list_stored_sessions(connection.client, "home", "build") == {UUID}
-        await SessionCopy(connection, new_session.session_id, home.build).run(new_session)
+        await LogCopy(connection, new_session.session_id, home.build).run(new_session)
         stored = await list_stored_sessions(connection.client, "home", "build")
         assert stored == {UUID, session.session_id}
 
@@ -256,23 +256,23 @@ def test_evicted_copy_of_an_ended_session_is_not_repeated(
 
 
 def test_sessions_take_turns_if_too_many_run(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica, "MAX_RUNNING_COPIES", 1)
-    monkeypatch.setattr(replica, "COPY_TURN_S", 0.0)
+    monkeypatch.setattr(log_copier, "MAX_RUNNING_COPIES", 1)
+    monkeypatch.setattr(log_copier, "COPY_TURN_S", 0.0)
     home.lab.stop_machine("build")
     expected = {start_local_session(home) for _ in range(3)}
     assert all(session.is_running for session in scan_sessions(home.build))
 
-    async def replicate_sessions(connection: FleetConnection) -> None:
-        replicator = SessionReplicator(connection, home.build)
+    async def copy_running_sessions(connection: FleetConnection) -> None:
+        copier = LogCopier(connection, home.build)
 
         async def are_all_copied() -> bool:
-            await replicator.update(scan_sessions(home.build))
+            await copier.update(scan_sessions(home.build))
             return await list_stored_sessions(connection.client, "home", "build") == expected
 
         await wait_for(are_all_copied)
-        await replicator.stop()
+        await copier.stop()
 
-    run_connected(require_join_file(home.build), replicate_sessions)
+    run_connected(require_join_file(home.build), copy_running_sessions)
 
 
 def test_problem_is_reported_until_the_next_success(
@@ -336,13 +336,15 @@ def test_service_ends_with_success_after_the_end_of_the_membership(server: Fleet
     assert run_shim(environment, "fleet", "run", "--service").returncode == 0
 
 
-def read_replica(home: Home, join: JoinFile, cursor: LogCursor | None) -> list[dict[str, object]]:
+def read_copied_frames(
+    home: Home, join: JoinFile, cursor: LogCursor | None
+) -> list[dict[str, object]]:
     """Return the frames of the only session of `build`, which is away."""
 
     async def collect_frames(connection: FleetConnection) -> list[dict[str, object]]:
         hello = ClientHello(1, "test", can_control=False, cursor=cursor)
         (session,) = scan_sessions(home.build)
-        frames = iterate_replica_frames(connection, "build", session.session_id, hello)
+        frames = iterate_copied_frames(connection, "build", session.session_id, hello)
         return [json.loads(frame) async for frame in frames]
 
     return run_connected(join, collect_frames)
@@ -366,12 +368,12 @@ def test_copy_is_read_after_a_cursor_of_the_same_log_only(home: Home) -> None:
     join = home.lab.invite("reader", "watch")
     last = expected[-1]
     for cursor in (None, LogCursor(1, 0), LogCursor(1, 5), LogCursor(1, last), LogCursor(1, 99)):
-        frames = read_replica(home, join, cursor)
+        frames = read_copied_frames(home, join, cursor)
         after = cursor.number if cursor else 0
         assert list_numbers(frames) == [each for each in expected if each > after], cursor
         assert (frames[0]["number"], "gap" in [each["kind"] for each in frames]) == (last, False)
     for cursor in (LogCursor(2, 5), LogCursor(0, 5), LogCursor(2, last)):
-        frames = read_replica(home, join, cursor)
+        frames = read_copied_frames(home, join, cursor)
         assert frames[1] == {"kind": "gap", "from": 0, "to": last, "reason": "unknown"}
         assert list_numbers(frames) == expected
 
@@ -389,7 +391,7 @@ def test_number_without_a_signature_is_not_sent(home: Home) -> None:
         await request_json(connection.client, subject, b"forged", headers)
 
     run_connected(mallory, forge_line)
-    frames = read_replica(home, home.lab.invite("reader", "watch"), None)
+    frames = read_copied_frames(home, home.lab.invite("reader", "watch"), None)
     assert frames[0]["number"] == 0
     assert 999 not in list_numbers(frames)
     assert len(list_numbers(frames)) > 5
@@ -403,13 +405,13 @@ def test_copy_that_ignores_a_cancellation_is_ended(server: FleetLab) -> None:
             await asyncio.Event().wait()
         await asyncio.Event().wait()
 
-    async def stop_replicator(connection: FleetConnection) -> None:
-        replicator = SessionReplicator(connection, {})
+    async def stop_copier(connection: FleetConnection) -> None:
+        copier = LogCopier(connection, {})
         task = asyncio.create_task(ignore_cancellation())
         await asyncio.sleep(0)
-        replicator._get_copy(UUID).task = task
+        copier._get_copy(UUID).task = task
         with anyio.fail_after(TURN_SECONDS):
-            await replicator.stop()
+            await copier.stop()
         assert task.cancelled()
 
-    run_connected(read_admin_join(server), stop_replicator)
+    run_connected(read_admin_join(server), stop_copier)

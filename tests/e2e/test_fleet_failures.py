@@ -36,9 +36,9 @@ from shim.fleet.buckets import (
     BucketError,
     StoredEntry,
     create_buckets,
-    put_entry,
     read_entries,
     read_entry,
+    store_message,
 )
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
 from shim.fleet.dial import open_tunnel
@@ -115,7 +115,7 @@ def list_operations(connection: FleetConnection) -> dict[str, Coroutine[Any, Any
     client, view = connection.client, FleetView(connection.join)
     return {
         "read entries": read_entries(client, "$KV.shim_sessions.>"),
-        "write an entry": put_entry(client, "$KV.shim_sessions.here.x", b"x"),
+        "write an entry": store_message(client, "$KV.shim_sessions.here.x", b"x"),
         "load the view": view.load(connection),
         "watch the view": view.watch(connection),
         "read a log": read_log(connection),
@@ -440,7 +440,7 @@ def test_log_whose_reading_is_interrupted_is_reported_as_incomplete(lab: FleetLa
         client, subject = connection.client, "shim.home.here.log.x"
         await create_log_stream(client, "home")
         for line in (b"first", b"second"):
-            await put_entry(client, subject, line)
+            await store_message(client, subject, line)
         messages = read_log_messages(client, subject)
         assert (await anext(messages)).data == b"first"
         lab.kill_server()

@@ -49,7 +49,7 @@ from shim.core.fleet.subjects import (
     parse_open_subject,
 )
 from shim.core.fleet.tunnel import MessageKind, build_answer_context
-from shim.fleet.buckets import put_entry
+from shim.fleet.buckets import store_message
 from shim.fleet.connection import FleetConnection
 from shim.fleet.dial import open_tunnel
 from shim.fleet.tunnels import Tunnel
@@ -217,7 +217,7 @@ def test_odd_entries_of_machines_harm_no_list(home: Home) -> None:
 
         async def publish(connection: FleetConnection, entries: dict[str, bytes] = entries) -> None:
             for subject, sealed in entries.items():
-                await put_entry(connection.client, subject, sealed)
+                await store_message(connection.client, subject, sealed)
 
         run_connected(join, publish)
     listed = list_agents(home.here, "--all")

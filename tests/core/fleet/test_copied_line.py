@@ -1,15 +1,15 @@
 """The copies of session lines: positions, signatures and gaps."""
 
 from shim.core.bridge.frames import LogCursor
-from shim.core.fleet.keys import KeyKind, KeyPair
-from shim.core.fleet.replica import (
+from shim.core.fleet.copied_line import (
     POSITION_HEADER,
-    ReplicaReader,
-    ReplicatedLine,
+    CopiedLine,
+    CopyReader,
     format_position,
     parse_position,
     seal_line,
 )
+from shim.core.fleet.keys import KeyKind, KeyPair
 
 KEY, NONCE = bytes(range(32)), bytes(24)
 BUILD, MALLORY = (KeyPair(KeyKind.USER, bytes([number]) * 32) for number in (1, 2))
@@ -17,7 +17,7 @@ SUBJECT = "shim.home.build.log.x"
 
 
 def build_line(number, text=b"{}"):
-    return ReplicatedLine(1, number, 1_700_000_000_000, text)
+    return CopiedLine(1, number, 1_700_000_000_000, text)
 
 
 def build_message(line, subject=SUBJECT, sender=BUILD):
@@ -26,7 +26,7 @@ def build_message(line, subject=SUBJECT, sender=BUILD):
 
 
 def create_reader(after_number=0):
-    return ReplicaReader(KEY, SUBJECT, BUILD.public_key, after_number)
+    return CopyReader(KEY, SUBJECT, BUILD.public_key, after_number)
 
 
 def test_lines_are_read_in_their_order():

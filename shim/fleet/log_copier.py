@@ -16,10 +16,10 @@ from shim.bridge.ended_session import has_cursor_line, open_ended_log
 from shim.bridge.registry import SessionRecord, is_session_unreadable
 from shim.core.bridge.frames import WATCH, LogCursor
 from shim.core.errors import FrontendError, ShimError
-from shim.core.fleet.replica import (
-    MAX_REPLICATED_BYTES,
+from shim.core.fleet.copied_line import (
+    MAX_COPIED_BYTES,
     POSITION_HEADER,
-    ReplicatedLine,
+    CopiedLine,
     format_position,
     open_line,
     seal_line,
@@ -28,7 +28,6 @@ from shim.core.fleet.sealing import NONCE_BYTES
 from shim.core.fleet.subjects import LOG_STREAM, build_log_subject
 from shim.core.reading.values import escape_control_chars
 from shim.fleet.buckets import (
-    LAST_SEQUENCE_HEADER,
     get_sequence,
     read_last_message,
     store_message,
@@ -56,13 +55,13 @@ MAX_PROBLEM_CHARS = 300
 MAX_LISTED_COPIES = 20  # of those that are not complete
 
 
-class SessionReplicator:
+class LogCopier:
     """Copies the lines of all sessions of this machine over one connection."""
 
     def __init__(self, connection: FleetConnection, environment: Mapping[str, str]) -> None:
         self._connection = connection
         self._environment = environment
-        self._copies: dict[str, SessionCopy] = {}
+        self._copies: dict[str, LogCopy] = {}
         self._is_stream_created = False
 
     async def update(self, sessions: Sequence[SessionRecord]) -> None:
@@ -98,9 +97,9 @@ class SessionReplicator:
             ],
         }
 
-    def _get_copy(self, session_id: str) -> "SessionCopy":
+    def _get_copy(self, session_id: str) -> "LogCopy":
         if session_id not in self._copies:
-            self._copies[session_id] = SessionCopy(self._connection, session_id, self._environment)
+            self._copies[session_id] = LogCopy(self._connection, session_id, self._environment)
         return self._copies[session_id]
 
     def _start_copies(self, sessions: Sequence[SessionRecord]) -> None:
@@ -153,7 +152,7 @@ class SessionReplicator:
             await copy.remove()
             del self._copies[session_id]
 
-    def _handle_failure(self, copy: "SessionCopy", error: BaseException) -> None:
+    def _handle_failure(self, copy: "LogCopy", error: BaseException) -> None:
         """Let a session wait for its next attempt. Print a problem that no other session has."""
         problem = _describe_problem(error)
         reported = {each.problem for each in self._copies.values()}
@@ -164,7 +163,7 @@ class SessionReplicator:
         copy.retry_s = time.monotonic() + COPY_RETRY_S
 
 
-def _end_turns(active: Sequence["SessionCopy"], count: int) -> None:
+def _end_turns(active: Sequence["LogCopy"], count: int) -> None:
     """End the oldest copies of running sessions, so that `count` waiting ones can start. Each copy has
     a turn of COPY_TURN_S.
     """
@@ -186,7 +185,7 @@ def _describe_problem(error: BaseException) -> str:
     return escape_control_chars(text)[:MAX_PROBLEM_CHARS]
 
 
-class SessionCopy:
+class LogCopy:
     """Copies the lines of one session, in one attempt after another.
 
     task           the current attempt, or None
@@ -282,7 +281,7 @@ class SessionCopy:
 
     async def _read_lines(
         self, session: SessionRecord, cursor: LogCursor | None
-    ) -> AsyncIterator[ReplicatedLine]:
+    ) -> AsyncIterator[CopiedLine]:
         """Yield the lines after the cursor, and further lines of a running session."""
         if not session.is_running:
             async for line in _read_ended_log(session, cursor):
@@ -298,7 +297,7 @@ class SessionCopy:
         ) as host:
             async for frame in host:
                 if frame["kind"] == "line" and "number" in frame:
-                    yield ReplicatedLine(
+                    yield CopiedLine(
                         frame["generation"], frame["number"], frame["at"], frame["raw"]
                     )
                 elif frame["kind"] == "gap" and frame["reason"] in RESTART_REASONS:
@@ -308,18 +307,17 @@ class SessionCopy:
                 elif frame["kind"] == "bye":
                     return
 
-    async def _store_line(self, line: ReplicatedLine) -> None:
+    async def _store_line(self, line: CopiedLine) -> None:
         """Store a line after the last stored one. Raise BucketError if the server does not confirm
         it, or if another process has stored a line meanwhile.
         """
-        if len(line.line) > MAX_REPLICATED_BYTES:
+        if len(line.line) > MAX_COPIED_BYTES:
             return
-        headers = {
-            POSITION_HEADER: format_position(line),
-            LAST_SEQUENCE_HEADER: str(self._sequence),
-        }
+        headers = {POSITION_HEADER: format_position(line)}
         sealed = seal_line(self._key, os.urandom(NONCE_BYTES), line, self._subject, self._key_pair)
-        self._sequence = await store_message(self._client, self._subject, sealed, headers)
+        self._sequence = await store_message(
+            self._client, self._subject, sealed, headers, expected_sequence=self._sequence
+        )
         self.last_number = line.number
 
 
@@ -331,11 +329,11 @@ def _has_line(session: SessionRecord, position: LogCursor) -> bool:
 
 async def _read_ended_log(
     session: SessionRecord, cursor: LogCursor | None
-) -> AsyncIterator[ReplicatedLine]:
+) -> AsyncIterator[CopiedLine]:
     """Yield the lines after the cursor."""
     log = await asyncio.to_thread(open_ended_log, session)
     number = 0 if cursor is None else cursor.number
     while entries := await asyncio.to_thread(log.read, number, READ_BATCH_LINES):
         for entry in entries:
             number = entry.number
-            yield ReplicatedLine(entry.generation, number, entry.at_ms, entry.line)
+            yield CopiedLine(entry.generation, number, entry.at_ms, entry.line)

@@ -15,10 +15,10 @@ from shim.core.fleet.sealing import SealError, open_sealed, seal
 POSITION_HEADER = "Shim-Line"  # the generation and the number of the line
 TIME_BYTES = 8
 # The server accepts messages of 1 MiB, with their headers. A longer line is not copied.
-MAX_REPLICATED_BYTES = 1000 * 1024
+MAX_COPIED_BYTES = 1000 * 1024
 
 
-class ReplicatedLine(NamedTuple):
+class CopiedLine(NamedTuple):
     """A line of a session. `at_ms` is its time in milliseconds since 1970."""
 
     generation: int
@@ -27,7 +27,7 @@ class ReplicatedLine(NamedTuple):
     line: bytes
 
 
-def format_position(line: ReplicatedLine) -> str:
+def format_position(line: CopiedLine) -> str:
     """Return the value of POSITION_HEADER for a line."""
     return f"{line.generation} {line.number}"
 
@@ -40,9 +40,7 @@ def parse_position(headers: Mapping[str, str] | None) -> LogCursor | None:
     return LogCursor(int(generation), int(number))
 
 
-def seal_line(
-    key: bytes, nonce: bytes, line: ReplicatedLine, subject: str, sender: KeyPair
-) -> bytes:
+def seal_line(key: bytes, nonce: bytes, line: CopiedLine, subject: str, sender: KeyPair) -> bytes:
     """Seal a line for its subject and its position."""
     payload = line.at_ms.to_bytes(TIME_BYTES, "big") + line.line
     return seal(key, nonce, payload, _build_context(subject, line.generation, line.number), sender)
@@ -50,7 +48,7 @@ def seal_line(
 
 def open_line(
     key: bytes, data: bytes, subject: str, headers: Mapping[str, str] | None, public_key: str
-) -> ReplicatedLine | None:
+) -> CopiedLine | None:
     """Return the line of a message, or None if the machine has not signed it for this subject, and for
     the position in its headers.
     """
@@ -63,10 +61,10 @@ def open_line(
     except SealError:
         return None
     at_ms = int.from_bytes(payload[:TIME_BYTES], "big")
-    return ReplicatedLine(position.generation, position.number, at_ms, payload[TIME_BYTES:])
+    return CopiedLine(position.generation, position.number, at_ms, payload[TIME_BYTES:])
 
 
-class ReplicaReader:
+class CopyReader:
     """Checks the order of the lines that the server sends, and finds missing ones."""
 
     def __init__(self, key: bytes, subject: str, public_key: str, after_number: int) -> None:
@@ -77,7 +75,7 @@ class ReplicaReader:
         self.generation = 0  # of the last line
         self.missing_numbers: tuple[int, int] | None = None  # before the last line
 
-    def read(self, headers: Mapping[str, str] | None, data: bytes) -> ReplicatedLine | None:
+    def read(self, headers: Mapping[str, str] | None, data: bytes) -> CopiedLine | None:
         """Return the line of a message, or None if it is not a line that follows. After a line,
         `missing_numbers` are the first and the last number that are missing before it, or None.
         """

@@ -14,7 +14,7 @@ from shim.core.bridge.frames import (
     encode_frame,
     encode_line_frame,
 )
-from shim.core.fleet.replica import ReplicaReader, open_line
+from shim.core.fleet.copied_line import CopyReader
 from shim.core.fleet.subjects import LOG_STREAM, build_log_subject
 from shim.core.reading.values import shorten_session_id
 from shim.fleet.buckets import read_last_message
@@ -23,21 +23,32 @@ from shim.fleet.log_stream import read_log_messages
 from shim.fleet.view import FleetMachine, FleetView
 
 
-class MissingReplicaError(Exception):
+class MissingCopyError(Exception):
     """Raised if the fleet has no copy of a session."""
 
 
-class SessionReplica(NamedTuple):
-    """The copy of a session: its connection, its subject, and the keys that open its lines."""
+class CopiedLog(NamedTuple):
+    """The copy of a session's log. `public_key` is that of the machine."""
 
     connection: FleetConnection
     subject: str
-    key: bytes
     public_key: str
 
-    def create_reader(self, after_number: int) -> ReplicaReader:
+    def create_reader(self, after_number: int) -> CopyReader:
         """Return a reader of the lines after a number."""
-        return ReplicaReader(self.key, self.subject, self.public_key, after_number)
+        return CopyReader(self.connection.read_key, self.subject, self.public_key, after_number)
+
+    async def read_last_position(self) -> LogCursor:
+        """Return the position of the last line. Its number is 0 if the machine has not signed the line.
+        Raise MissingCopyError if there is no line, and BucketError if the server does not answer.
+        """
+        message = await read_last_message(self.connection.client, LOG_STREAM, self.subject)
+        if message is None:
+            raise MissingCopyError
+        line = self.create_reader(0).read(message.headers, message.data)
+        if line is None:
+            return LogCursor(0, 0)
+        return LogCursor(line.generation, line.number)
 
     async def matches_cursor(self, cursor: LogCursor) -> bool:
         """Return whether no line contradicts a client's cursor. If a system crash loses lines, a later
@@ -58,36 +69,30 @@ class SessionReplica(NamedTuple):
         return True
 
 
-async def iterate_replica_frames(
+async def iterate_copied_frames(
     connection: FleetConnection, machine: str, session_id: str, hello: ClientHello
 ) -> AsyncIterator[bytes]:
     """Yield the frames of a session whose machine is away: `welcome`, the lines after the client's
     cursor, `synced`, and `bye`. All lines are yielded, after a gap, if the copy contradicts the cursor.
-    Raise MissingReplicaError if the fleet has no such session, and BucketError if the server does not
+    Raise MissingCopyError if the fleet has no such session, and BucketError if the server does not
     answer.
     """
     view = FleetView(connection.join)
     await view.load(connection)
     listed = view.machines.get(machine)
     if listed is None or session_id not in listed.sessions:
-        raise MissingReplicaError
+        raise MissingCopyError
     subject = build_log_subject(connection.join.fleet, machine, session_id)
-    last_message = await read_last_message(connection.client, LOG_STREAM, subject)
-    if last_message is None:
-        raise MissingReplicaError
-    key, public_key = connection.read_key, listed.public_key
-    replica = SessionReplica(connection, subject, key, public_key)
-    last_line = open_line(key, last_message.data, subject, last_message.headers, public_key)
-    last_position = LogCursor(last_line.generation, last_line.number) if last_line else None
-    last_number = last_line.number if last_line else 0
-    yield _encode_welcome(listed.sessions[session_id], last_number)
+    log = CopiedLog(connection, subject, listed.public_key)
+    last_position = await log.read_last_position()
+    yield _encode_welcome(listed.sessions[session_id], last_position.number)
     after_number = 0
     cursor = hello.cursor
-    if cursor is not None and (cursor == last_position or await replica.matches_cursor(cursor)):
+    if cursor is not None and (cursor == last_position or await log.matches_cursor(cursor)):
         after_number = cursor.number
     elif cursor is not None:
-        yield encode_frame("gap", **{"from": 0, "to": last_number, "reason": "unknown"})
-    reader = replica.create_reader(after_number)
+        yield encode_frame("gap", **{"from": 0, "to": last_position.number, "reason": "unknown"})
+    reader = log.create_reader(after_number)
     if hello.wants_history:
         async for message in read_log_messages(connection.client, subject):
             line = reader.read(message.headers, message.data)
