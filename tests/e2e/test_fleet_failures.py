@@ -363,7 +363,7 @@ def test_relay_ends_when_its_output_cannot_be_sent(
         await wait_for(lambda: (tunnels.folder / "started.sent").exists())
         tunnels.lab.kill_server()
         try:
-            await wait_for(lambda: not machine._tasks)
+            await wait_for(lambda: not machine._served)
             assert not is_running(tunnels.wait_for_relay())
         finally:
             kill_process(tunnels.wait_for_relay())
@@ -395,7 +395,7 @@ def test_member_gets_the_reason_of_an_unexpected_error(
                 255,
                 "the tunnel has failed: ValueError: embedded null byte",
             )
-        await wait_for(lambda: not machine._tasks)
+        await wait_for(lambda: not machine._served)
         assert not serving.done()
         await cancel_tasks([serving])
 
