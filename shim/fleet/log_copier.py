@@ -107,7 +107,7 @@ class LogCopier:
         first. If running sessions wait, end copies that have had their turn.
         """
         waiting = [session for session in sessions if self._needs_copy(session)]
-        waiting.sort(key=lambda session: self._get_copy(session.session_id).started_s)
+        waiting.sort(key=lambda session: self._copies[session.session_id].started_s)
         for is_running, max_copies in ((False, MAX_ENDED_COPIES), (True, MAX_RUNNING_COPIES)):
             active = [
                 copy
@@ -117,7 +117,7 @@ class LogCopier:
             candidates = [session for session in waiting if session.is_running == is_running]
             free_count = max(0, max_copies - len(active))
             for session in candidates[:free_count]:
-                self._get_copy(session.session_id).start(session)
+                self._copies[session.session_id].start(session)
             if is_running:
                 _end_turns(active, len(candidates) - free_count)
 
@@ -135,9 +135,8 @@ class LogCopier:
             task = copy.task
             copy.task = None
             if task.cancelled():
-                copy.is_complete = (
-                    False  # further lines may follow, but other sessions were waiting
-                )
+                # Other sessions were waiting. The session may have further lines.
+                copy.is_complete = False
             elif (error := task.exception()) is not None:
                 self._handle_failure(copy, error)
 

@@ -76,7 +76,7 @@ def run_fleet(environment: Mapping[str, str]) -> None:
 
 
 class FleetProcess:
-    """The state of the process: the view of the registry, and the state of the connection."""
+    """The process: its view of the registry, and the problems of its parts."""
 
     def __init__(self, join: JoinFile, environment: Mapping[str, str]) -> None:
         self._join = join
@@ -241,12 +241,11 @@ class FleetProcess:
             kind = parse_frame(line)["kind"]
         except FrameError as error:
             return encode_frame("bye", reason=str(error))
-        if kind == "fleet" and not self._is_loaded:
-            return encode_frame(
-                "bye", reason=self._describe_problems()
-            )  # the command uses the last listing
-        if kind == "fleet":
+        if kind == "fleet" and self._is_loaded:
             return encode_listing(self._view.list_machines())
+        if kind == "fleet":
+            # The command uses the last listing.
+            return encode_frame("bye", reason=self._describe_problems())
         if kind == "status":
             return self._encode_status()
         return encode_frame("bye", reason=f"the request {kind[:40]!r} is unknown")
