@@ -254,6 +254,8 @@ class LogCopy:
         """Return the position of the last stored line, or None if the copy starts again. Remove stored
         lines that do not fit the session's log.
         """
+        self._sequence = 0
+        self.last_number = 0
         message = await read_last_message(self._client, LOG_STREAM, self._subject)
         if message is None:
             return None

@@ -215,16 +215,20 @@ def test_damaged_log_does_not_stop_the_copies_of_other_sessions(home: Home) -> N
     assert read_machine_log(home).count("connected to") == 2
 
 
-async def store_small_stream(connection: FleetConnection, session: SessionRecord) -> None:
-    """Copy a session to a small stream, which then removes the copy for newer messages."""
+async def store_small_stream(connection: FleetConnection, session: SessionRecord) -> LogCopy:
+    """Copy a session to a small stream, which then removes the copy for newer messages. Return the
+    copy.
+    """
     client = connection.client
     environment = {"SHIM_STATE": session.folder.partition("/bridge/")[0]}
-    await LogCopy(connection, session.session_id, environment).run(session)
+    copy = LogCopy(connection, session.session_id, environment)
+    await copy.run(session)
     assert await list_stored_sessions(client, "home", "build") == {session.session_id}
     old_subject = subjects.build_log_subject("home", "build", UUID)
     for _ in range(STREAM_BYTES // 1000):
         await request_json(client, old_subject, bytes(1000))
     assert await list_stored_sessions(client, "home", "build") == {UUID}
+    return copy
 
 
 def test_evicted_copy_of_an_ended_session_is_not_repeated(
@@ -245,10 +249,10 @@ def test_evicted_copy_of_an_ended_session_is_not_repeated(
 
     async def copy_sessions(connection: FleetConnection) -> None:
         await create_log_stream(connection.client, "home")
-        await store_small_stream(connection, old_session)
-        await LogCopy(connection, old_session.session_id, home.build).run(old_session)
+        copy = await store_small_stream(connection, old_session)
+        await copy.run(old_session)
         assert await list_stored_sessions(connection.client, "home", "build") == {UUID}
-        await LogCopy(connection, new_session.session_id, home.build).run(new_session)
+        await copy.run(new_session)
         stored = await list_stored_sessions(connection.client, "home", "build")
         assert stored == {UUID, session.session_id}
 
