@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 import nats.errors
+from nats.aio.client import Client
 
 from shim.core.bridge.frames import FrameError, parse_frame, parse_hello
 from shim.core.bridge.relay import parse_relay_request
@@ -153,24 +154,21 @@ async def open_tunnel(
     role = WATCH if join.role == WATCH else DRIVE
     send_key = connection.read_key if role == WATCH else get_command_key(join)
     tunnel_id = secrets.token_hex(TUNNEL_ID_BYTES)
-    subject = build_open_subject(
-        join.fleet,
-        machine,
-        OpenSubject(role, join.session or ALL_SESSIONS, join.name, tunnel_id),
-    )
-    request = seal_fields(
+    request = OpenSubject(role, join.session or ALL_SESSIONS, join.name, tunnel_id)
+    subject = build_open_subject(join.fleet, machine, request)
+    sealed = seal_fields(
         send_key, os.urandom(NONCE_BYTES), {"jwt": join.jwt}, subject, connection.key_pair
     )
     down_subject = build_down_subject(join.fleet, machine, join.name, tunnel_id)
     try:
-        data = await _request_tunnel(connection, subject, request, down_subject, timeout_s)
+        data = await _request_answer(connection.client, subject, sealed, down_subject, timeout_s)
     except nats.errors.TimeoutError:
         reason = connection.last_error or f"{machine} did not answer within {timeout_s:.0f} s"
         raise MachineAwayError(reason) from None
-    except nats.errors.NoRespondersError:
-        raise MachineAwayError(f"{machine} is not connected to the fleet") from None
     except nats.errors.Error as error:
         raise TunnelError(f"the connection to the fleet was lost: {error}") from None
+    if data is None:
+        raise MachineAwayError(f"{machine} is not connected to the fleet")
     challenge, public_key = _parse_answer(connection, machine, data, subject)
     keys = TunnelKeys(connection.key_pair, public_key, send_key, connection.read_key)
     tunnel = Tunnel(
@@ -182,21 +180,20 @@ async def open_tunnel(
     return tunnel
 
 
-async def _request_tunnel(
-    connection: FleetConnection, subject: str, request: bytes, down_subject: str, timeout_s: float
-) -> bytes:
-    """Send an open request, and return the answer, which is the first message in the tunnel. Raise
-    NoRespondersError if the machine is not connected, and TimeoutError of the client library if it
-    does not answer.
+async def _request_answer(
+    client: Client, subject: str, request: bytes, down_subject: str, timeout_s: float
+) -> bytes | None:
+    """Send an open request. Return the answer, which is the first message in the tunnel, or None if no
+    machine receives the request. Raise TimeoutError of the client library if there is no answer.
     """
-    subscription = await connection.client.subscribe(down_subject)
+    subscription = await client.subscribe(down_subject)
     try:
-        await connection.client.publish(subject, request, reply=down_subject)
+        await client.publish(subject, request, reply=down_subject)
         message = await subscription.next_msg(timeout_s)
     finally:
         await unsubscribe(subscription)
     if get_status(message) == NO_RESPONDERS_STATUS:
-        raise nats.errors.NoRespondersError
+        return None
     return message.data
 
 
@@ -214,7 +211,7 @@ def _parse_answer(
     except SealError as error:
         raise TunnelError(
             f"the answer of {machine} is not valid: {error}; compare `shim --version` and "
-            f"`shim fleet status` on both machines"
+            "`shim fleet status` on both machines"
         ) from None
     if (claims.fleet, claims.name, claims.role) != (join.fleet, machine, MACHINE):
         raise TunnelError(
