@@ -20,21 +20,20 @@ __all__ = ["home"]  # the fixture
 LOGINS = 30
 
 
-def revoke_build(home: Home) -> str:
+def revoke_build(home: Home, *options: str) -> str:
     """Revoke the machine `build`. Return what the command prints."""
-    done = run_shim(home.here, "fleet", "revoke", "build", "--dir", home.lab.admin_folder)
+    done = run_shim(home.here, "fleet", "revoke", "build", *options, "--dir", home.lab.admin_folder)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
 
 
-def test_revoked_machine_is_not_listed_until_its_next_invitation(home: Home) -> None:
+def test_copies_of_a_revoked_machine_stay_until_they_are_removed(home: Home) -> None:
     session = home.start_session()
     uuid = session["sessionId"]
     lines = read_lines(home.here, f"build:{uuid}", None)
     assert wait_until(lambda: read_copied_lines(home, uuid) == lines, TURN_SECONDS, LOOK_SECONDS)
     old_join = require_join_file(home.build)
-    assert "removed all entries and copied logs of build" in revoke_build(home)
-    assert list_agents(home.here, "--all") == []
+    revoke_build(home)
     home.lab.reload_server()
 
     def is_refused() -> bool:
@@ -44,8 +43,10 @@ def test_revoked_machine_is_not_listed_until_its_next_invitation(home: Home) -> 
     assert wait_until(is_refused, TURN_SECONDS, LOOK_SECONDS)
     assert run_shim(home.build, "fleet", "status").returncode == 1
     assert [each["state"] for each in list_agents(home.build)] == ["done"]
-    # The machine may have published its sessions again before the server read its configuration.
-    revoke_build(home)
+    assert [each["sessionId"] for each in list_agents(home.here, "--all")] == [uuid]
+    assert read_lines(home.here, f"build:{uuid}", None) == lines
+    output = revoke_build(home, "--remove-sessions")
+    assert "removed the sessions of build and the copies of their logs" in output
     assert list_agents(home.here, "--all") == []
     assert not has_copied_messages(home, uuid)
     assert run_shim(home.here, "claude", "logs", f"build:{uuid}").returncode == 1
@@ -68,12 +69,16 @@ def test_revoked_machine_is_not_listed_until_its_next_invitation(home: Home) -> 
 def test_machine_is_revoked_while_the_server_is_off(home: Home) -> None:
     session = home.start_session()
     home.lab.kill_server()
-    done = run_shim(home.here, "fleet", "revoke", "build", "--dir", home.lab.admin_folder)
-    assert done.returncode == 0
-    assert "the entries and the copied logs of build stay on the server: " in done.stderr
+    revoke_build(home)
+    done = run_shim(
+        home.here, "fleet", "revoke", "build", "--remove-sessions", "--dir", home.lab.admin_folder
+    )
+    assert done.returncode != 0 and "the server of the fleet is not available" in done.stderr, (
+        done.stderr
+    )
     home.lab.start_server()
     assert [each["sessionId"] for each in list_agents(home.here, "--all")] == [session["sessionId"]]
-    revoke_build(home)
+    revoke_build(home, "--remove-sessions")
     assert list_agents(home.here, "--all") == []
 
 

@@ -12,9 +12,8 @@ from typing import Annotated
 
 import typer
 
-from shim.core.errors import CommandUsageError, ShimError, SystemResourceError
+from shim.core.errors import CommandUsageError, SystemResourceError
 from shim.core.reading.values import canonicalize_uuid
-from shim.io.stderr import warn
 from shim.state.config import get_state_dir
 
 DirOption = Annotated[
@@ -130,12 +129,20 @@ def invite_member(
 
 def revoke_member(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the member.")],
+    removes_sessions: Annotated[
+        bool,
+        typer.Option(
+            "--remove-sessions",
+            help="Also remove the machine's sessions, and the copies of their logs, from the server.",
+        ),
+    ] = False,
     folder: DirOption = "",
 ) -> None:
-    """Remove a member from the fleet, and a machine's sessions and copied logs from the server.
+    """Remove a member from the fleet.
 
     The member can connect until the server has read its new configuration. The key of the fleet stays
-    the same: a removed member could still read a copy of the server's data.
+    the same: a removed member could still read a copy of the server's data. The sessions of a machine
+    stay in the lists, and the copies of their logs can be read, until `--remove-sessions`.
 
     Example: shim fleet revoke laptop
     """
@@ -145,15 +152,13 @@ def revoke_member(
     join = admin.revoke_member(path, name)
     config_path = os.path.join(path, admin.CONFIG_FILE)
     typer.echo(f"wrote {config_path}")
-    try:
+    if removes_sessions:
         membership.remove_entries(join)
-        typer.echo(f"removed all entries and copied logs of {name} from the server")
-    except ShimError as error:
-        warn(f"the entries and the copied logs of {name} stay on the server: {error}\n")
+        typer.echo(f"removed the sessions of {name} and the copies of their logs from the server")
     option = f" --dir {folder}" if folder else ""
     typer.echo("next:")
     typer.echo(f"  {SERVER_PROGRAM} --signal reload    # or restart the server with this file")
-    typer.echo(f"  shim fleet revoke {name}{option}    # removes what was published until then")
+    typer.echo(f"  shim fleet revoke {name} --remove-sessions{option}    # if they are not needed")
 
 
 def _choose_folder(folder: str) -> str:
