@@ -12,9 +12,9 @@ from anyio.abc import TaskGroup
 from shim.conversation.drivers.driver import ConversationDriver
 from shim.conversation.drivers.hook_runner import run_hook_command
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.core.claude.agent_run import AgentHookCall, AgentRun, AgentSession, build_agent_args
+from shim.core.claude.agent_run import AgentRun, AgentSession, build_agent_args
 from shim.core.claude.agent_tool import AgentToolCall
-from shim.core.claude.hooks.commands import HookCommandResult
+from shim.core.claude.hooks.commands import HookCommandCall, HookCommandResult
 from shim.core.claude.permissions import TURN_STOPPED_TEXT
 from shim.core.errors import ShimError
 from shim.core.policy.policy import SUBAGENT_TOOL
@@ -148,7 +148,7 @@ class AgentRunner:
             await child.stderr_drained.wait()
         tasks.cancel_scope.cancel()
 
-    async def _run_hook_command(self, run: AgentRun, call: AgentHookCall) -> None:
+    async def _run_hook_command(self, run: AgentRun, call: HookCommandCall) -> None:
         """Run a hook command of the session's settings, and pass its answer to the run. The run
         does not wait for a command in the background.
         """

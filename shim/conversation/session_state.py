@@ -192,7 +192,7 @@ def list_event_hooks(context: ConversationContext) -> "tuple[SettingsHook, ...]"
     hooks = context.claude_settings.event_hooks
     if not hooks:
         return ()
-    from shim.core.claude.hooks.event_commands import AGENT_EVENTS
+    from shim.core.claude.hooks.commands import AGENT_EVENTS
     from shim.state.claude_agents import AGENT_RUN_VARIABLE, FILELESS_FLAGS
 
     if not FILELESS_FLAGS.isdisjoint(name for name, _ in context.invocation.other_flags):

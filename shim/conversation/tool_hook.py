@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from shim.core.claude.hooks.callbacks import HookDecision
+from shim.core.claude.hooks.callbacks import HookDecision, HookEvent
 from shim.core.claude.hooks.commands import HookContext
+from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import (
     MCP_PREFIX,
@@ -187,9 +188,9 @@ def _run_settings_hooks(
                 os.path.dirname(context.transcript_path), f"{session_id}.jsonl"
             )
         )
-    call_id = str(event.get("tool_use_id", ""))
     context = context._replace(session_id=session_id)
-    return anyio.run(run_hooks, policy, call_id, name, tool_input, context, os.environ)
+    call = HookEvent(PRE_TOOL_EVENT, str(event.get("tool_use_id", "")), name, tool_input)
+    return anyio.run(run_hooks, policy, call, context, os.environ)
 
 
 def _resolve_path(path: str) -> str:

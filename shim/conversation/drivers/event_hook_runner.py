@@ -1,6 +1,6 @@
 """Runs the hooks from Claude's settings files for all events except PreToolUse.
 
-`core.claude.hooks.event_commands` defines which hooks run, and the meaning of their exit codes.
+`core.claude.hooks.commands` defines which hooks run, and the meaning of their exit codes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.hook_runner import TIMED_OUT, run_hook_command
-from shim.core.claude.hooks.commands import HookCommandResult
-from shim.core.claude.hooks.event_commands import HookCommandCall
+from shim.core.claude.hooks.commands import HookCommandCall, HookCommandResult
 from shim.core.policy.settings_hooks import SESSION_END_EVENT
 from shim.io.stderr import warn
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput

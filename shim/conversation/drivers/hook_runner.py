@@ -6,11 +6,10 @@ its own process group. `event_hook_runner` runs the hooks for other events.
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import anyio
 
-from shim.core.claude.hooks.callbacks import HookDecision
+from shim.core.claude.hooks.callbacks import HookDecision, HookEvent
 from shim.core.claude.hooks.commands import (
     DENY_EXIT_CODE,
     HookCommandResult,
@@ -37,21 +36,19 @@ TIMEOUT_REASON = f"a hook took more than {MAX_HOOK_TIMEOUT_S:g} s, the limit for
 
 async def run_hooks(
     policy: Policy,
-    call_id: str,
-    tool: str,
-    tool_input: Mapping[str, Any],
+    call: HookEvent,
     context: HookContext,
     environment: Mapping[str, str],
     report_result: Callable[[SettingsHook, HookCommandResult], None] | None = None,
 ) -> HookDecision:
-    """Run all hooks for a tool call, which is given with Claude's names. Return the combined
-    decision, which is undecided if no hook applies.
+    """Run all hooks before a tool call. Return the combined decision, which is undecided if no hook
+    applies.
 
-    `report_result` receives the result of each hook.
+    `call` is the event PreToolUse, with Claude's name for the tool. `report_result` receives the result of each hook.
     """
-    hooks = select_hooks(policy.hooks, tool, tool_input, policy.workspace)
+    hooks = select_hooks(policy.hooks, call, policy.workspace)
     cwd = policy.workspace.cwd
-    hook_input = encode_hook_input(call_id, tool, tool_input, context, cwd)
+    hook_input = encode_hook_input(call, context, cwd)
     decisions: list[HookDecision] = []  # in order of arrival; the last input change wins
 
     async def run_hook(hook: SettingsHook) -> None:
@@ -62,9 +59,7 @@ async def run_hooks(
         if is_late:
             hook_decision = HookDecision(False, TIMEOUT_REASON)
         else:
-            hook_decision = decide_from_hook_result(
-                hook, hook_exit, tool, tool_input, policy.workspace
-            )
+            hook_decision = decide_from_hook_result(hook, call, hook_exit, policy.workspace)
         decisions.append(hook_decision)
         if report_result is not None:
             report_result(hook, hook_exit)

@@ -37,6 +37,7 @@ from shim.core.claude.permissions import (
     PermissionRequest,
 )
 from shim.core.errors import ShimError
+from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.turn.outcome import STOP_HOOK_PREVENTED
 from shim.io.ids import create_uuid
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
@@ -46,7 +47,7 @@ from shim.process.spawn import ChildSpawnResult
 if TYPE_CHECKING:
     from shim.conversation.drivers.event_hook_runner import EventHookRunner
     from shim.conversation.drivers.turn_lifecycle import TranslatorFactory
-    from shim.core.claude.hooks.event_commands import HookCommandCall
+    from shim.core.claude.hooks.commands import HookCommandCall
     from shim.core.claude.local_commands import LocalCommand
 
 INTERRUPT_TIMEOUT_S = 1.5  # for a child to end an interrupted turn; then the child is stopped
@@ -527,12 +528,12 @@ class PersistentDriver(ChildDriver):
         hook_context = HookContext(
             state.options.session_id, state.options.find_transcript(), state.mode
         )
-        hook_call = request.call_id, request.tool, request.tool_input
+        call = HookEvent(PRE_TOOL_EVENT, request.call_id, request.tool, request.tool_input)
         with anyio.CancelScope() as scope:
             self._wait_scopes[WAIT_FOR_HOOKS, request.request_id] = scope
             hook_decision = await run_hooks(
                 launcher.policy,
-                *hook_call,
+                call,
                 hook_context,
                 launcher.child_environment,
                 partial(self._control_session.accept_call_hook_result, request),

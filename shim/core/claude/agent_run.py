@@ -17,8 +17,12 @@ from shim.core.claude.hooks.callbacks import (
     HookCallbacks,
     HookEvent,
 )
-from shim.core.claude.hooks.commands import HookCommandResult
-from shim.core.claude.hooks.event_commands import parse_hook_result, select_event_hooks
+from shim.core.claude.hooks.commands import (
+    HookCommandCall,
+    HookCommandResult,
+    parse_hook_result,
+    select_hooks,
+)
 from shim.core.claude.messages import parse_json_line
 from shim.core.claude.usage import NO_USAGE, parse_dollars, parse_usage
 from shim.core.policy.policy import (
@@ -87,15 +91,6 @@ class AgentSession(NamedTuple):
     transcript_path: str = ""
     prompt_id: str = ""  # identifies the message that the session answers
     event_hooks: tuple[SettingsHook, ...] = ()
-
-
-class AgentHookCall(NamedTuple):
-    """A hook command of the session's settings that must run for an event of a subagent."""
-
-    hook: SettingsHook
-    event: HookEvent
-    stdin: bytes  # the event as a JSON line
-    request_id: object  # of the run's request
 
 
 def build_agent_args(agent: AgentDefinition, session: AgentSession) -> list[str]:
@@ -195,7 +190,7 @@ class AgentRun:
         self.cost_usd = 0.0
         self._lines: list[bytes] = []
         self._command_hooks: dict[str, SettingsHook] = {}  # by the run's callback id
-        self._hook_calls: list[AgentHookCall] = []
+        self._hook_calls: list[HookCommandCall] = []
 
     def take_lines(self) -> bytes:
         """Remove and return the lines for the run's stdin."""
@@ -244,32 +239,31 @@ class AgentRun:
         hooks = self._session.hooks
         selected = {event: hooks[event] for event in TOOL_EVENTS if event in hooks}
         callbacks = HookCallbacks(hooks)
-        for event, session_event in AGENT_EVENTS.items():
-            fields = {"agent_type": self._agent_name}
+        for run_event, session_event in AGENT_EVENTS.items():
+            event = HookEvent(session_event, trigger=self._agent_name)
             callback_ids = [
-                *callbacks.list_callback_ids(HookEvent(session_event, fields=fields)),
-                *self._register_command_hooks(session_event),
+                *callbacks.list_callback_ids(event),
+                *self._register_command_hooks(event),
             ]
             if callback_ids:
-                selected[event] = [{"hookCallbackIds": callback_ids}]
+                selected[run_event] = [{"hookCallbackIds": callback_ids}]
         return selected
 
-    def _register_command_hooks(self, session_event: str) -> list[str]:
+    def _register_command_hooks(self, event: HookEvent) -> list[str]:
         """Return callback ids for the hook commands that must run for an event of this agent."""
-        event = HookEvent(session_event, trigger=self._agent_name)
-        hooks = select_event_hooks(self._session.event_hooks, event, Workspace(""))
+        hooks = select_hooks(self._session.event_hooks, event, Workspace(""))
         start = len(self._command_hooks)
         ids = [f"{COMMAND_ID_PREFIX}{start + number}" for number in range(len(hooks))]
         self._command_hooks |= dict(zip(ids, hooks, strict=True))
         return ids
 
-    def take_hook_calls(self) -> list[AgentHookCall]:
+    def take_hook_calls(self) -> list[HookCommandCall]:
         """Return the hook commands that must run now, and remove them."""
         calls = self._hook_calls
         self._hook_calls = []
         return calls
 
-    def accept_hook_result(self, call: AgentHookCall, result: HookCommandResult) -> None:
+    def accept_hook_result(self, call: HookCommandCall, result: HookCommandResult) -> None:
         """Answer the run's request with the result of a hook command."""
         answer = parse_hook_result(call.hook, call.event, result)
         response = {"subtype": "success", "response": answer.output}
@@ -278,7 +272,7 @@ class AgentRun:
                 "type": "control_response",
                 "response": {
                     **rename_answered_event(response, call.event.name),
-                    "request_id": call.request_id,
+                    "request_id": call.call_id,
                 },
             }
         )
@@ -335,9 +329,8 @@ class AgentRun:
     def _add_hook_call(self, hook: SettingsHook, request_line: Mapping[str, Any]) -> None:
         request = self.add_agent_fields(as_dict(request_line.get("request")))
         stdin = dump_json(request["input"]) + b"\n"
-        self._hook_calls.append(
-            AgentHookCall(hook, HookEvent(hook.event), stdin, request_line.get("request_id"))
-        )
+        request_id = as_str(request_line.get("request_id"))
+        self._hook_calls.append(HookCommandCall(hook, HookEvent(hook.event), stdin, request_id))
 
     def _check_response(self, response: Mapping[str, Any]) -> None:
         """End the run if it refuses a control request, because it must not continue without the

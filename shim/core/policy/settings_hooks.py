@@ -1,7 +1,7 @@
 """Parses the hooks in Claude's settings files (`hooks`).
 
-`core.claude.hooks.commands` and `core.claude.hooks.event_commands` interpret the results of these
-hooks. The behavior was measured with version 2.1.330.
+`core.claude.hooks.commands` interprets the results of these hooks. The behavior was measured with
+version 2.1.330.
 """
 
 from collections.abc import Mapping

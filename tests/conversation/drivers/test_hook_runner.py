@@ -7,7 +7,7 @@ import pytest
 
 from shim.conversation.drivers import hook_runner
 from shim.conversation.drivers.hook_runner import run_hooks
-from shim.core.claude.hooks.callbacks import HookDecision
+from shim.core.claude.hooks.callbacks import HookDecision, HookEvent
 from shim.core.claude.hooks.commands import HookContext
 from shim.core.policy.policy import Policy, Workspace
 from shim.core.policy.settings_hooks import SettingsHook
@@ -21,9 +21,8 @@ async def decide_with_hooks(folder, *hooks, tool_input=None):
     policy = Policy(workspace=Workspace(str(folder)), hooks=hooks)
     hook_context = HookContext("S", "/t", "default")
     with anyio.fail_after(SECONDS):
-        return await run_hooks(
-            policy, "c", "Bash", tool_input or {"command": "ls"}, hook_context, dict(os.environ)
-        )
+        call = HookEvent("PreToolUse", "c", "Bash", tool_input or {"command": "ls"})
+        return await run_hooks(policy, call, hook_context, dict(os.environ))
 
 
 def shell(*lines, **more):

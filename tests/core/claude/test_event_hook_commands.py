@@ -13,8 +13,7 @@ from turn_stage import build_session_state
 from shim.core.claude.control import ControlSession
 from shim.core.claude.control.actions import PermissionAnswered, TurnStoppedByHook
 from shim.core.claude.hooks.callbacks import HookEvent
-from shim.core.claude.hooks.commands import HookCommandResult
-from shim.core.claude.hooks.event_commands import parse_hook_result, select_event_hooks
+from shim.core.claude.hooks.commands import HookCommandResult, parse_hook_result, select_hooks
 from shim.core.claude.hooks.unsupported import HookSupport, list_unsupported_settings_hooks
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.policy.settings import ClaudeSettings
@@ -72,7 +71,7 @@ def take_lines(control):
 )
 def test_matcher_is_compared_with_the_tool_or_the_trigger(event, matcher, runs):
     hooks = [build_hook(event.name, matcher), build_hook("PreToolUse")]
-    assert len(select_event_hooks(hooks, event, PLACE)) == runs
+    assert len(select_hooks(hooks, event, PLACE)) == runs
 
 
 def test_condition_of_a_hook_selects_calls():
@@ -80,7 +79,7 @@ def test_condition_of_a_hook_selects_calls():
         build_hook("PostToolUse", condition="Bash(ls:*)"),
         build_hook("PostToolUse", condition="Bash(git:*)"),
     ]
-    assert select_event_hooks(hooks, RESULT, PLACE) == hooks[:1]
+    assert select_hooks(hooks, RESULT, PLACE) == hooks[:1]
 
 
 @loop_over_rows(

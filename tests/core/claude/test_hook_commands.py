@@ -8,7 +8,7 @@ import pytest
 from policy_builder import PLACE
 from sweeps import loop_over_rows
 
-from shim.core.claude.hooks.callbacks import HookDecision
+from shim.core.claude.hooks.callbacks import HookDecision, HookEvent
 from shim.core.claude.hooks.commands import (
     HookCommandResult,
     HookContext,
@@ -32,8 +32,9 @@ def specific(decision=None, **more):
 
 def decide_hook(stdout="", code=0, stderr="", hook=None, error=""):
     hook = hook or SettingsHook("", "true")
+    call = HookEvent("PreToolUse", "call_1", "Bash", TOUCH)
     return decide_from_hook_result(
-        hook, HookCommandResult(code, stdout, stderr, error), "Bash", TOUCH, PLACE
+        hook, call, HookCommandResult(code, stdout, stderr, error), PLACE
     )
 
 
@@ -117,7 +118,8 @@ def test_hook_output_that_cannot_be_applied_denies_the_call(stdout):
 
 
 def hooks_before(tool, tool_input, *hooks):
-    return [hook.command for hook in select_hooks(hooks, tool, tool_input, PLACE)]
+    call = HookEvent("PreToolUse", "call_1", tool, tool_input)
+    return [hook.command for hook in select_hooks(hooks, call, PLACE)]
 
 
 @loop_over_rows(
@@ -169,9 +171,8 @@ def test_subagent_call_matches_hooks_for_agent_and_task():
 def test_hook_condition_decides_whether_a_hook_runs_and_may_allow(rule, command, runs, allows):
     hook, tool_input = SettingsHook("", "x", condition=rule), {"command": command}
     assert hooks_before("Bash", tool_input, hook) == (["x"] if runs else [])
-    decision = decide_from_hook_result(
-        hook, HookCommandResult(0, specific("allow")), "Bash", tool_input, PLACE
-    )
+    call = HookEvent("PreToolUse", "call_1", "Bash", tool_input)
+    decision = decide_from_hook_result(hook, call, HookCommandResult(0, specific("allow")), PLACE)
     assert bool(decision.allow) is allows
 
 
@@ -183,7 +184,9 @@ def test_duplicate_hook_runs_once():
 def test_hook_input_uses_claude_names():
     assert json.loads(
         encode_hook_input(
-            "call_1", "Task", {"prompt": "x"}, HookContext("S", "/t", "plan"), "/work"
+            HookEvent("PreToolUse", "call_1", "Task", {"prompt": "x"}),
+            HookContext("S", "/t", "plan"),
+            "/work",
         )
     ) == {
         "session_id": "S",

@@ -82,8 +82,7 @@ from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.reading.values import as_dict, escape_control_chars
 
 if TYPE_CHECKING:
-    from shim.core.claude.hooks.commands import HookCommandResult
-    from shim.core.claude.hooks.event_commands import HookCommandCall
+    from shim.core.claude.hooks.commands import HookCommandCall, HookCommandResult
     from shim.core.policy.settings_hooks import SettingsHook
 
 CALL_TOO_LARGE_TEXT = "The tool call is too large for a permission prompt ({size} bytes)."
@@ -636,12 +635,12 @@ class ControlSession(ControlOutputWriter):
         hooks = self.session_state.options.event_hooks
         if not hooks or self.session_state.vendor.runs_settings_hooks:
             return []
-        from shim.core.claude.hooks.event_commands import HookCommandCall, select_event_hooks
+        from shim.core.claude.hooks.commands import HookCommandCall, select_hooks
 
         workspace = Workspace(self.session_state.options.cwd)
         if self.session_state.policy is not None:
             workspace = self.session_state.policy.workspace
-        selected_hooks = select_event_hooks(hooks, event, workspace)
+        selected_hooks = select_hooks(hooks, event, workspace)
         if not selected_hooks:
             return []
         hook_input = build_hook_input(
@@ -664,7 +663,7 @@ class ControlSession(ControlOutputWriter):
 
     def report_hook_start(self, call: "HookCommandCall") -> None:
         """Tell the frontend that a hook command has started."""
-        from shim.core.claude.hooks.event_commands import build_started_fields, is_reported
+        from shim.core.claude.hooks.commands import build_started_fields, is_reported
 
         if is_reported(call.event, reports_all=self.session_state.options.shows_hook_events):
             self.write_system_message("hook_started", **build_started_fields(call))
@@ -673,7 +672,7 @@ class ControlSession(ControlOutputWriter):
         self, call: "HookCommandCall", result: "HookCommandResult"
     ) -> list[FrontendAction]:
         """Process the result of a hook command. Return the resulting actions."""
-        from shim.core.claude.hooks.event_commands import (
+        from shim.core.claude.hooks.commands import (
             build_response_fields,
             format_block_reason,
             is_reported,

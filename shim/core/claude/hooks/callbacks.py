@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import as_dict, as_str, get_text
+from shim.core.reading.values import as_dict, as_list, as_str, get_text, list_dicts
 
 PROMPT_EVENT = "UserPromptSubmit"
 PERMISSION_EVENT = "PermissionRequest"
@@ -55,9 +55,10 @@ NO_REASON_TEXT = "Blocked by hook"  # used if a hook gives no reason
 
 class HookEvent(NamedTuple):
     """An event for hooks. `tool_response` is the tool's result. `has_continued` is set if a Stop
-    hook has already continued the turn. `trigger` is why a session starts or ends, or why its
-    context is compacted. `duration_ms` is the time from the start of a tool call to its result.
-    `fields` are further members of the input of an event that is not about a tool.
+    hook has already continued the turn. `trigger` is why a session starts or ends, why its context
+    is compacted, or which subagent starts or stops. `duration_ms` is the time from the start of a
+    tool call to its result. `fields` are further members of the input of an event that is not about
+    a tool.
     """
 
     name: str
@@ -72,10 +73,10 @@ class HookEvent(NamedTuple):
 
     @property
     def matched_text(self) -> str:
-        """The text that matchers are compared with, or "". An event without such a text matches all
-        matchers.
+        """The tool or the trigger, with which matchers are compared, or "". An event without such a
+        text matches all matchers.
         """
-        return self.tool or self.trigger or as_str(self.fields.get("agent_type"))
+        return self.tool or self.trigger
 
     @property
     def is_for_callbacks(self) -> bool:
@@ -233,10 +234,10 @@ class HookCallbacks:
         """`raw_hooks` is the `hooks` member of an initialize request. Unknown entries are
         ignored.
         """
-        self._callbacks: dict[str, list[tuple[str | None, str]]] = {}
+        self._callbacks: dict[str, list[tuple[str, str]]] = {}  # event → matchers and callback ids
         for event, groups in as_dict(raw_hooks).items():
             if event in HOOK_EVENTS and isinstance(groups, list):
-                self._callbacks[event] = list(_parse_callbacks(groups))[:MAX_CALLBACKS_PER_EVENT]
+                self._callbacks[event] = _parse_callbacks(groups)[:MAX_CALLBACKS_PER_EVENT]
 
     def __bool__(self) -> bool:
         return bool(self._callbacks)
@@ -256,34 +257,30 @@ class HookCallbacks:
         return [
             callback_id
             for matcher, callback_id in callbacks
-            if matcher is None
-            or not event.matched_text
-            or matches_tool_name(matcher, event.matched_text)
+            if not event.matched_text or matches_tool_name(matcher, event.matched_text)
         ]
 
 
-def _parse_callbacks(groups: list[Any]) -> list[tuple[str | None, str]]:
-    callbacks: list[tuple[str | None, str]] = []
-    for group in groups:
-        if isinstance(group, dict) and isinstance(group.get("hookCallbackIds"), list):
-            matcher = group.get("matcher")
-            if not isinstance(matcher, str) or matcher in MATCH_ALL:
-                matcher = None
-            callbacks += [
-                (matcher, callback_id)
-                for callback_id in group["hookCallbackIds"]
-                if isinstance(callback_id, str)
-            ]
-    return callbacks
+def _parse_callbacks(groups: object) -> list[tuple[str, str]]:
+    """Return each callback's matcher and id."""
+    return [
+        (as_str(group.get("matcher")), callback_id)
+        for group in list_dicts(groups)
+        for callback_id in as_list(group.get("hookCallbackIds"))
+        if isinstance(callback_id, str)
+    ]
 
 
 def matches_tool_name(matcher: str, tool: str) -> bool:
     """Return whether a hook's matcher matches a tool name.
 
-    A matcher is either a list of names, separated by bars or commas, or a regular expression. The
-    expression may match any part of the name. An invalid expression matches every tool, so that the
-    hook is not skipped. The subagent tool has two names, and a matcher for either name matches.
+    A matcher is a wildcard, a list of names that are separated by bars or commas, or a regular
+    expression. The expression may match any part of the name. An invalid expression matches every
+    tool, so that the hook is not skipped. The subagent tool has two names, and a matcher for either
+    name matches.
     """
+    if matcher in MATCH_ALL:
+        return True
     names = ("Task", "Agent") if tool in ("Task", "Agent") else (tool,)
     if re.fullmatch(TOOL_NAMES, matcher):
         return not {name.strip() for name in re.split("[|,]", matcher)}.isdisjoint(names)

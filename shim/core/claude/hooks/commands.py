@@ -1,10 +1,11 @@
-"""Hooks from Claude's settings files: which commands run before a tool call, what they read from
-stdin, and what their exit codes mean.
+"""Hooks from Claude's settings files: which commands run for an event, what they read from stdin,
+and what their exit codes and outputs mean.
 
-Measured with claude 2.1.330. A hook command reads the tool call from stdin. Exit code 2 denies the
-call, and stderr is the reason. With any exit code, a JSON object on stdout is a decision in the
-same format as a callback's answer. After any other exit code or a timeout, the permission rules
-decide, unless the hook has `onFailure: "block"`.
+Measured with claude 2.1.330. A hook command reads the event from stdin. With any exit code, a JSON
+object on stdout is an answer in the same format as a callback's answer. Exit code 2 denies the tool
+call or blocks the event, and stderr is the reason. After any other exit code or a timeout, a command
+before a tool call decides nothing, unless the hook has `onFailure: "block"`. After exit code 0, any
+other text on stdout of some hooks is context for the model.
 """
 
 import re
@@ -12,6 +13,8 @@ from collections.abc import Iterable, Mapping
 
 from shim.core.claude.hooks.callbacks import (
     MATCH_ALL,
+    NO_REASON_TEXT,
+    SESSION_START_EVENT,
     TOOL_NAMES,
     HookDecision,
     HookEvent,
@@ -19,15 +22,20 @@ from shim.core.claude.hooks.callbacks import (
     matches_tool_name,
     parse_hook_output,
 )
-from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import TOOL_ALIASES, Policy, Workspace, parse_permission_rule
-from shim.core.policy.settings_hooks import SettingsHook
+from shim.core.policy.settings_hooks import SESSION_END_EVENT, SettingsHook
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import get_text
 
-DENY_EXIT_CODE = 2  # a hook command exits with this code to deny the call
+DENY_EXIT_CODE = 2  # a hook command exits with this code to deny the call, or to block the event
 DENIAL_TEXT = "PreToolUse:{tool} hook error: {reason}"
+NO_STDERR_TEXT = "No stderr output"
+# The events whose hooks may print context for the model as plain text.
+TEXT_EVENTS = ("UserPromptSubmit", SESSION_START_EVENT)
+# The hooks of a subagent's run. The other events belong to the session.
+AGENT_EVENTS = ("PostToolUse", "PostToolUseFailure", "PermissionRequest")
 
 
 class HookContext(NamedTuple):
@@ -38,6 +46,15 @@ class HookContext(NamedTuple):
     session_id: str
     transcript_path: str
     permission_mode: str
+
+
+class HookCommandCall(NamedTuple):
+    """A hook command that must run for an event."""
+
+    hook: SettingsHook
+    event: HookEvent
+    stdin: bytes  # the event as a JSON line
+    call_id: str
 
 
 class HookCommandResult(NamedTuple):
@@ -51,10 +68,24 @@ class HookCommandResult(NamedTuple):
     error: str = ""
 
 
+class HookCommandAnswer(NamedTuple):
+    """The meaning of a hook command's result.
+
+    output  an answer in the format of a callback's answer
+    text    plain text for the model, or ""
+    reason  the reason for exit code 2 without the hook's command, or ""
+    """
+
+    output: Mapping[str, Any]
+    text: str = ""
+    reason: str = ""
+
+
+# -- selection -------------------------------------------------------------------------------------
+
+
 def is_hook_for_tool(hook: SettingsHook, tool: str) -> bool:
     """Return whether a hook applies to a tool."""
-    if hook.matcher in MATCH_ALL:
-        return True
     return matches_tool_name(hook.matcher, tool)
 
 
@@ -68,84 +99,31 @@ def is_tool_name_list(matcher: str) -> bool:
 
 
 def select_hooks(
-    hooks: Iterable[SettingsHook], tool: str, tool_input: Mapping[str, Any], workspace: Workspace
-) -> "list[SettingsHook]":
-    """Return the hooks to run before a tool call. A hook that is configured twice is
-    returned once.
-    """
+    hooks: Iterable[SettingsHook], event: HookEvent, workspace: Workspace
+) -> list[SettingsHook]:
+    """Return the hooks to run for an event. A hook that is configured twice is returned once."""
     selected: dict[Any, SettingsHook] = {}
     for hook in hooks:
-        if is_hook_for_tool(hook, tool) and can_meet_condition(hook, tool, tool_input, workspace):
+        if hook.event == event.name and _matches_event(hook, event, workspace):
             selected.setdefault((hook.command, hook.args, hook.condition), hook)
     return list(selected.values())
 
 
-def encode_hook_input(
-    call_id: str, tool: str, tool_input: Mapping[str, Any], context: HookContext, cwd: str
-) -> bytes:
-    """Encode the JSON line that a hook command reads from stdin."""
-    tool_name = next(
-        (alias for alias, canonical_name in TOOL_ALIASES.items() if canonical_name == tool), tool
-    )
-    context_fields = {
-        "session_id": context.session_id,
-        "transcript": context.transcript_path,
-        "mode": context.permission_mode,
-    }
-    return (
-        dump_json(
-            build_hook_input(
-                HookEvent("PreToolUse", call_id, tool_name, tool_input), cwd=cwd, **context_fields
-            )
-        )
-        + b"\n"
-    )
-
-
-def decide_from_hook_result(
-    hook: SettingsHook,
-    hook_result: HookCommandResult,
-    tool: str,
-    tool_input: Mapping[str, Any],
-    workspace: Workspace,
-) -> HookDecision:
-    """Return the decision that results from a hook command's exit code and output."""
-    decision = parse_hook_output(parse_hook_stdout(hook_result.stdout, PRE_TOOL_EVENT))
-    command_line = hook.format_command_line()
-    if decision.allow is False:
-        return decision._replace(reason=DENIAL_TEXT.format(tool=tool, reason=decision.reason))
-    if hook_result.code == DENY_EXIT_CODE:
-        reason = f"[{command_line}]: {hook_result.stderr.strip() or 'No stderr output'}"
-        return HookDecision(False, DENIAL_TEXT.format(tool=tool, reason=reason))
-    if hook_result.code != 0 and hook.blocks_on_failure:
-        reason = f'[{command_line}]: {hook_result.error}; blocking because onFailure is "block"'
-        return HookDecision(False, DENIAL_TEXT.format(tool=tool, reason=reason))
-    if (
-        decision.allow
-        and hook.condition
-        and not _is_certain_to_meet_condition(hook, tool, tool_input, workspace)
-    ):
-        return decision._replace(allow=None)
-    return decision
-
-
-def can_meet_condition(
-    hook: SettingsHook, tool: str, tool_input: Mapping[str, Any], workspace: Workspace
-) -> bool:
-    """Return whether a tool call may match a hook's condition, which is a permission rule."""
-    if not hook.condition:
+def _matches_event(hook: SettingsHook, event: HookEvent, workspace: Workspace) -> bool:
+    """Return whether a hook's matcher and condition match an event. The condition is a permission
+    rule, which the tool call may match.
+    """
+    if event.matched_text and not matches_tool_name(hook.matcher, event.matched_text):
+        return False
+    if not event.tool or not hook.condition:
         return True
     rule = parse_permission_rule(hook.condition)
-    return (
-        PolicyEvaluator(Policy(workspace=workspace, deny=(rule,))).find_restricting_decision(
-            tool, tool_input
-        )
-        is not None
-    )
+    evaluator = PolicyEvaluator(Policy(workspace=workspace, deny=(rule,)))
+    return evaluator.find_restricting_decision(event.tool, event.tool_input) is not None
 
 
 def _is_certain_to_meet_condition(
-    hook: SettingsHook, tool: str, tool_input: Mapping[str, Any], workspace: Workspace
+    hook: SettingsHook, event: HookEvent, workspace: Workspace
 ) -> bool:
     """Return whether a tool call certainly matches a hook's condition. A hook can only allow such
     calls.
@@ -154,7 +132,50 @@ def _is_certain_to_meet_condition(
         Policy(workspace=workspace, allow=(parse_permission_rule(hook.condition),)),
         asks_for_all=True,
     )
-    return evaluator.evaluate_tool_call(tool, tool_input, "default").outcome == "allow"
+    return evaluator.evaluate_tool_call(event.tool, event.tool_input, "default").outcome == "allow"
+
+
+# -- input and result ------------------------------------------------------------------------------
+
+
+def encode_hook_input(event: HookEvent, context: HookContext, cwd: str) -> bytes:
+    """Encode the JSON line that a hook command before a tool call reads from stdin."""
+    tool_name = next(
+        (alias for alias, name in TOOL_ALIASES.items() if name == event.tool), event.tool
+    )
+    hook_input = build_hook_input(
+        event._replace(tool=tool_name),
+        session_id=context.session_id,
+        transcript=context.transcript_path,
+        cwd=cwd,
+        mode=context.permission_mode,
+    )
+    return dump_json(hook_input) + b"\n"
+
+
+def decide_from_hook_result(
+    hook: SettingsHook, event: HookEvent, result: HookCommandResult, workspace: Workspace
+) -> HookDecision:
+    """Return the decision about a tool call that results from a hook command's exit code and
+    output.
+    """
+    decision = parse_hook_output(parse_hook_stdout(result.stdout, event.name))
+    command_line = hook.format_command_line()
+    if decision.allow is False:
+        return decision._replace(reason=DENIAL_TEXT.format(tool=event.tool, reason=decision.reason))
+    if result.code == DENY_EXIT_CODE:
+        reason = f"[{command_line}]: {result.stderr.strip() or NO_STDERR_TEXT}"
+        return HookDecision(False, DENIAL_TEXT.format(tool=event.tool, reason=reason))
+    if result.code != 0 and hook.blocks_on_failure:
+        reason = f'[{command_line}]: {result.error}; blocking because onFailure is "block"'
+        return HookDecision(False, DENIAL_TEXT.format(tool=event.tool, reason=reason))
+    if (
+        decision.allow
+        and hook.condition
+        and not _is_certain_to_meet_condition(hook, event, workspace)
+    ):
+        return decision._replace(allow=None)
+    return decision
 
 
 def parse_hook_stdout(text: str, event: str) -> dict[str, Any] | None:
@@ -174,3 +195,86 @@ def parse_hook_stdout(text: str, event: str) -> dict[str, Any] | None:
     if isinstance(specific_output, dict) and specific_output.get("hookEventName") != event:
         return output | {"hookSpecificOutput": None}
     return output
+
+
+def format_hook_name(event: HookEvent) -> str:
+    """Return an event's name in messages, with its tool or trigger."""
+    if event.matched_text:
+        return f"{event.name}:{event.matched_text}"
+    return event.name
+
+
+def parse_hook_result(
+    hook: SettingsHook, event: HookEvent, result: HookCommandResult
+) -> HookCommandAnswer:
+    """Return the meaning of a hook command's result."""
+    output = parse_hook_stdout(result.stdout, event.name)
+    if output is not None and _is_blocking(output):
+        return HookCommandAnswer(output)
+    if result.code == DENY_EXIT_CODE:
+        reason = result.stderr or NO_STDERR_TEXT
+        text = f"[{hook.format_command_line()}]: {reason}"
+        return HookCommandAnswer({"decision": "block", "reason": text}, reason=reason)
+    if output is not None:
+        return HookCommandAnswer(output)
+    text = result.stdout.strip()
+    if result.code == 0 and event.name in TEXT_EVENTS and text and not text.startswith("{"):
+        return HookCommandAnswer({}, text=f"{format_hook_name(event)} hook success: {text}")
+    return HookCommandAnswer({})
+
+
+def is_reported(event: HookEvent, *, reports_all: bool) -> bool:
+    """Return whether the frontend receives lines about the run of a hook command. The real claude
+    always reports the start of a session, and never its end.
+    """
+    if event.name == SESSION_START_EVENT:
+        return True
+    return reports_all and event.name != SESSION_END_EVENT
+
+
+def _is_blocking(output: Mapping[str, Any]) -> bool:
+    """Return whether a hook's answer blocks or stops something."""
+    if output.get("decision") == "block":
+        return True
+    return output.get("continue") is False
+
+
+def format_block_reason(hook: SettingsHook, answer: HookCommandAnswer) -> str:
+    """Return the reason of an answer that blocks, with the hook's command. Return "" for another
+    answer.
+    """
+    if answer.output.get("decision") != "block":
+        return ""
+    reason = get_text(answer.output, "reason", NO_REASON_TEXT)
+    if answer.reason:  # the reason of exit code 2 has the command already
+        return reason
+    return f"[{hook.format_command_line()}]: {reason}"
+
+
+def build_started_fields(call: HookCommandCall) -> dict[str, Any]:
+    """Return the fields of the line that reports the start of a hook command."""
+    return {
+        "hook_id": call.call_id,
+        "hook_name": format_hook_name(call.event),
+        "hook_event": call.event.name,
+    }
+
+
+def build_response_fields(call: HookCommandCall, result: HookCommandResult) -> dict[str, Any]:
+    """Return the fields of the line that reports the result of a hook command."""
+    outcome = "error"
+    if result.code is None:
+        outcome = "cancelled"
+    elif result.code == 0:
+        outcome = "success"
+    exit_code = result.code
+    if exit_code is None:
+        exit_code = 1
+    return {
+        **build_started_fields(call),
+        "output": result.stdout + result.stderr,
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "exit_code": exit_code,
+        "outcome": outcome,
+    }
