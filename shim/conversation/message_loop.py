@@ -269,7 +269,7 @@ class MessageLoop(ConversationLoop):
         if command.kind == CLEAR:
             self._context_messages.clear()
             if self._control is not None:
-                self._control.hook_feedback.take_model_text()
+                self._control.hooks.feedback.take_model_text()
         await answer_local_command(self._driver.active_child_driver, message, command)
 
     def _add_context(self, message: UserMessage) -> UserMessage:
@@ -282,7 +282,7 @@ class MessageLoop(ConversationLoop):
         self._context_messages.clear()
         model_text = ""
         if self._control is not None and not message.text.startswith("/"):
-            model_text = self._control.hook_feedback.take_model_text()
+            model_text = self._control.hooks.feedback.take_model_text()
         if model_text:
             context.append(UserMessage(model_text, is_from_hook=True))
         return message.prepend_context(context)
@@ -291,7 +291,7 @@ class MessageLoop(ConversationLoop):
         """Report once that the context of hooks could not be sent during a turn."""
         if self._control is None or self._has_warned_about_context:
             return
-        if self._control.hook_feedback.has_late_context:
+        if self._control.hooks.feedback.has_late_context:
             self._has_warned_about_context = True
             effect = "the model receives it with the next message"
             if self._is_one_shot:
@@ -304,17 +304,19 @@ class MessageLoop(ConversationLoop):
         """
         self._interrupted_early = False
         control = self._control
-        if control is None or not (control.is_awaiting_prompt_hooks or control.has_hook_calls):
+        if control is None or not (
+            control.hooks.is_waiting_for_prompt_hooks or control.hooks.has_command_calls
+        ):
             return None
         self._waits_for_hooks = True
         await self._driver.active_child_driver.run_hook_commands()
         with anyio.move_on_after(PROMPT_HOOK_TIMEOUT_S):
-            while control.is_awaiting_prompt_hooks and not (
+            while control.hooks.is_waiting_for_prompt_hooks and not (
                 self._is_ending or self._interrupted_early
             ):
                 await self._wakeup.wait()
         self._waits_for_hooks = False
-        return control.take_prompt_hook_rejection()
+        return control.hooks.take_prompt_rejection()
 
     def _store_as_context(self, message: UserMessage) -> None:
         """Keep a context message until the next message is sent. The oldest context messages are

@@ -33,7 +33,7 @@ from shim.adapters import (
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION_ID
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude import usage
-from shim.core.claude.control import ControlSession
+from shim.core.claude.control import ControlSession, session_hooks
 from shim.core.claude.hooks import callbacks, feedback
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.permissions import PermissionRequest
@@ -108,7 +108,7 @@ LIMITS = [
     (subagents, "MAX_SUBAGENT_CALLS"),
     (assistant_message, "MAX_MESSAGE_BLOCKS"),
     (callbacks, "MAX_OPEN_HOOKS"),
-    (feedback, "MAX_OPEN_HOOKS"),
+    (session_hooks, "MAX_OPEN_HOOKS"),
     (feedback, "MAX_TEXTS"),
     (claude_passthrough, "MAX_FOLLOWED_CALLS"),
     (claude_protocol_stream, "MAX_STREAMED_BLOCKS"),
@@ -470,15 +470,15 @@ def create_control(**fields: Any) -> ControlSession:
 
 
 def run_call(control: ControlSession, number: int) -> None:
-    control.send_hook_callbacks(HookEvent("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
-    control.send_hook_callbacks(
+    control.hooks.send_callbacks(HookEvent("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
+    control.hooks.send_callbacks(
         HookEvent("PostToolUse", f"t{number}", "Bash", {"command": LONG}, LONG)
     )
-    control.record_executed_call(f"t{number}" + LONG)
+    control.hooks.record_executed_call(f"t{number}" + LONG)
 
 
 def deny_by_hook(control: ControlSession, number: int) -> None:
-    control.send_hook_callbacks(HookEvent("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
+    control.hooks.send_callbacks(HookEvent("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
     asked_as = json.loads(control.take_output().splitlines()[-1])["request_id"]
     decision = {
         "hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": LONG}

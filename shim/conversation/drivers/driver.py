@@ -25,7 +25,12 @@ from shim.core.adapter.commands import (
     TurnStage,
 )
 from shim.core.api_errors import TurnEndCause
-from shim.core.claude.hooks.callbacks import HookEvent
+from shim.core.claude.hooks.callbacks import (
+    RESULT_EVENTS,
+    STOP_EVENT,
+    HookEvent,
+    build_stop_event,
+)
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import NOT_GRANTED_TEXT, PermissionDecision, PermissionRequest
 from shim.core.errors import ShimError
@@ -260,9 +265,9 @@ class ChildDriver:
 
         action: FrontendAction | None = None
         for event in hook_events:
-            control.call_hooks(event)
-            if action is None and event.name in ("PostToolUse", "PostToolUseFailure"):
-                action = control.record_executed_call(event.call_id)
+            control.hooks.call_hooks(event)
+            if action is None and event.name in RESULT_EVENTS:
+                action = control.hooks.record_executed_call(event.call_id)
         await self._output.write_lines(control.take_output())
         command_actions = await self.run_hook_commands()
         if action is None and command_actions:
@@ -304,7 +309,9 @@ class ChildDriver:
         """
         if self._runs_stop_hooks_at_end:
             for event in command.events:
-                control.call_hooks(event, last_message=command.last_text)
+                if event.name == STOP_EVENT:
+                    event = build_stop_event(command.last_text)
+                control.hooks.call_hooks(event)
             await self.run_hook_commands()
         return control.take_output()
 
@@ -391,7 +398,7 @@ class ChildDriver:
 
     def _start_turn(self, stream: ChildStream, message: UserMessage) -> None:
         """Start the turn in the stream, with the message that the turn will answer."""
-        has_hooks = self._control is not None and self._control.has_hooks
+        has_hooks = self._control is not None and self._control.hooks.has_hooks
         stream.set_user_message(
             message,
             replays_message=self.launcher.turn_lifecycle.replays_user_messages,
@@ -515,7 +522,7 @@ class ChildDriver:
         """
         if self._control is None:
             return
-        self._control.call_hooks(event)
+        self._control.hooks.call_hooks(event)
         if lines := self._control.take_output():
             await self._output.write_lines(lines)
         await self.run_hook_commands()

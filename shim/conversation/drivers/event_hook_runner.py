@@ -51,7 +51,7 @@ class EventHookRunner:
         """Run the requested commands until all of them have exited. Return the actions that result
         from their answers.
         """
-        return await self.run_commands(self._control.take_hook_calls())
+        return await self.run_commands(self._control.hooks.take_command_calls())
 
     async def run_commands(self, calls: "Sequence[HookCommandCall]") -> "list[FrontendAction]":
         """Run commands until all of them have exited. Return the actions that result from their
@@ -99,7 +99,7 @@ class EventHookRunner:
             self._background_count -= 1
 
     async def _run_call(self, call: HookCommandCall) -> "list[FrontendAction]":
-        self._control.report_hook_start(call)
+        self._control.hooks.report_start(call)
         await self._write_control_lines()
         result = await run_hook_command(call.hook, call.stdin, self._environment, self._cwd)
         if call.event.name == SESSION_END_EVENT and result.code != 0:

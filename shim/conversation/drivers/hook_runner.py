@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import anyio
 
-from shim.core.claude.hooks.callbacks import HookDecision, HookEvent
+from shim.core.claude.hooks.callbacks import HookContext, HookDecision, HookEvent
 from shim.core.claude.hooks.commands import (
     DENY_EXIT_CODE,
     HookCommandResult,
-    HookContext,
     decide_from_hook_result,
     encode_hook_input,
     select_hooks,
@@ -48,7 +47,7 @@ async def run_hooks(
     """
     hooks = select_hooks(policy.hooks, call, policy.workspace)
     cwd = policy.workspace.cwd
-    hook_input = encode_hook_input(call, context, cwd)
+    hook_input = encode_hook_input(call, context._replace(cwd=cwd))
     decisions: list[HookDecision] = []  # in order of arrival; the last input change wins
 
     async def run_hook(hook: SettingsHook) -> None:

@@ -27,7 +27,12 @@ from shim.core.adapter.commands import (
 from shim.core.adapter.request import ChildInput
 from shim.core.claude.control import ControlSession
 from shim.core.claude.control.actions import PermissionAnswered, SettingChanged
-from shim.core.claude.hooks.callbacks import HookEvent, build_compaction_events
+from shim.core.claude.hooks.callbacks import (
+    HookContext,
+    HookEvent,
+    build_compaction_events,
+    build_prompt_event,
+)
 from shim.core.claude.messages import PRIORITY_LATER, PRIORITY_NOW, BlockKinds, UserMessage
 from shim.core.claude.permissions import (
     STREAM_CLOSED_TEXT,
@@ -202,10 +207,10 @@ class PersistentDriver(ChildDriver):
         from shim.core.claude.local_commands import COMPACTION_BLOCKED_TEXT
 
         before, _ = build_compaction_events("manual", command.arguments or None)
-        feedback = self._control_session.hook_feedback
+        feedback = self._control_session.hooks.feedback
         feedback.stops_turn = False
         await self.call_session_hooks(before)
-        reason = self._control_session.take_compaction_refusal()
+        reason = self._control_session.hooks.take_compaction_refusal()
         if feedback.stops_turn:
             return COMPACTION_BLOCKED_TEXT.format(reason=reason)
         return ""
@@ -222,7 +227,7 @@ class PersistentDriver(ChildDriver):
     async def call_session_hooks(self, event: HookEvent) -> None:
         """Call the hooks for an event of the session, and wait for the frontend's answers."""
         await super().call_session_hooks(event)
-        if self._control is not None and self._control.hook_feedback.has_open_requests:
+        if self._control is not None and self._control.hooks.is_waiting_for_feedback:
             self._interrupted = False  # an earlier turn may have been interrupted
             await self._wait_for_hook_answers()
 
@@ -287,7 +292,7 @@ class PersistentDriver(ChildDriver):
             message = await self._find_hook_message(stream, has_continued=count > 0)
             if message is None:
                 return True
-            visible_texts = self._control_session.hook_feedback.take_visible_texts()
+            visible_texts = self._control_session.hooks.feedback.take_visible_texts()
             stream.continue_turn(visible_texts)
             self._stage = TurnStage.RUNNING
             await self.write_output_and_run_commands(*stream.take_output())
@@ -303,13 +308,13 @@ class PersistentDriver(ChildDriver):
         """Wait for the hooks of tool results, and ask the Stop hooks. Return the message that the
         model must answer before the turn ends, or None.
         """
-        feedback = self._control_session.hook_feedback
+        feedback = self._control_session.hooks.feedback
         if self._interrupted or not stream.turn.can_continue:
             return None
         await self._wait_for_hook_answers()
         if not feedback.needs_answer and stream.turn.can_continue and not self._interrupted:
             self._runs_stop_hooks_at_end = False
-            self._control_session.send_stop_hooks(
+            self._control_session.hooks.call_stop_hooks(
                 stream.turn.assistant_message.last_text, has_continued=has_continued
             )
             await self._output.write_lines(self._control_session.take_output())
@@ -322,15 +327,15 @@ class PersistentDriver(ChildDriver):
 
     async def _wait_for_hook_answers(self) -> None:
         """Wait until the frontend's hooks have answered, as long as the real claude waits."""
-        feedback = self._control_session.hook_feedback
+        hooks = self._control_session.hooks
         self._waits_for_hooks = True
         await self.run_hook_commands()
         with anyio.move_on_after(HOOK_TIMEOUT_S):
-            while feedback.has_open_requests and not self._interrupted:
+            while hooks.is_waiting_for_feedback and not self._interrupted:
                 self._hooks_answered = anyio.Event()
                 await self._hooks_answered.wait()
         self._waits_for_hooks = False
-        feedback.close_requests()
+        hooks.skip_feedback()
 
     def check_hook_answers(self) -> None:
         """Let `_wait_for_hook_answers` check whether all hooks have answered."""
@@ -521,7 +526,6 @@ class PersistentDriver(ChildDriver):
         request is still open, continue with the decision.
         """
         from shim.conversation.drivers.hook_runner import run_hooks
-        from shim.core.claude.hooks.commands import HookContext
 
         launcher = self.launcher
         state = self.launcher.session_state
@@ -536,7 +540,7 @@ class PersistentDriver(ChildDriver):
                 call,
                 hook_context,
                 launcher.child_environment,
-                partial(self._control_session.accept_call_hook_result, request),
+                partial(self._control_session.hooks.accept_result_before_call, call),
             )
         if scope.cancelled_caught:
             return
@@ -569,7 +573,7 @@ class PersistentDriver(ChildDriver):
         """Start the commands of PermissionRequest hooks. They run while a person can answer the
         prompt.
         """
-        for call in self._control_session.take_permission_hook_calls():
+        for call in self._control_session.hooks.take_permission_calls():
             self._tasks.start_soon(self._run_permission_hook, call)
 
     async def _run_permission_hook(self, call: "HookCommandCall") -> None:
@@ -590,7 +594,7 @@ class PersistentDriver(ChildDriver):
         of PermissionRequest hooks have their own timeout.
         """
         await anyio.sleep(HOOK_TIMEOUT_S)
-        while self._control_session.runs_permission_hooks(request):
+        while self._control_session.hooks.is_running_command(request.call_id):
             await anyio.sleep(HOOK_TIMEOUT_S)
         if self._control_session.is_awaiting_hook_decisions(request):
             decision = self._control_session.ask_permission_without_hooks(request)
@@ -782,7 +786,7 @@ class PersistentDriver(ChildDriver):
             if message.is_from_hook:
                 continue
             self._output.write_prompt_to_transcript(message)
-            self._control_session.call_hooks(HookEvent("UserPromptSubmit"), prompt=message.text)
+            self._control_session.hooks.call_hooks(build_prompt_event(message.text))
             await self._output.write_lines(self._control_session.take_output())
             await self.run_hook_commands()
         await super().write_output_and_run_commands(lines, commands)
@@ -840,7 +844,7 @@ class PersistentDriver(ChildDriver):
             return
         if self._interrupted or self._stalled or self._stage is not TurnStage.RUNNING:
             return
-        feedback = self._control_session.hook_feedback
+        feedback = self._control_session.hooks.feedback
         needs_answer = feedback.needs_answer
         model_text = feedback.take_model_text()
         if not model_text:
@@ -872,7 +876,7 @@ class PersistentDriver(ChildDriver):
         """Put messages that were sent into the turn back at the head of the message queue."""
         for message in reversed(messages):
             if message.is_from_hook:
-                self._control_session.hook_feedback.put_back(message.text)
+                self._control_session.hooks.feedback.put_back(message.text)
             else:
                 self._control_session.queued_messages.appendleft(message)
 

@@ -16,6 +16,7 @@ PROMPT_TIMEOUT_TEXT = (
     "it was not run."
 )
 MAX_OPEN_PROMPTS = 1000  # the limit for one frontend, or for all clients of a session together
+CALL_TOO_LARGE_TEXT = "The tool call is too large for a permission prompt ({size} bytes)."
 TOO_MANY_PROMPTS_TEXT = (
     "Too many permission prompts are open already; this call was denied without asking."
 )

@@ -18,14 +18,14 @@ from typing import Any
 
 from shim.core.claude.control.actions import FrontendAction, InterruptRequested, SettingChanged
 from shim.core.claude.control.permission_gate import PendingPermission, PermissionPromptAbilities
-from shim.core.claude.control.session import (
-    CALL_TOO_LARGE_TEXT,
-    MAX_TYPE_CHARS,
-    ControlSession,
-)
-from shim.core.claude.hooks.callbacks import HookEvent
+from shim.core.claude.control.session import MAX_TYPE_CHARS, ControlSession
 from shim.core.claude.messages import PRIORITY_LATER, parse_json_line, parse_user_message
-from shim.core.claude.permissions import DENIED_TEXT, STREAM_CLOSED_TEXT, PermissionDecision
+from shim.core.claude.permissions import (
+    CALL_TOO_LARGE_TEXT,
+    DENIED_TEXT,
+    STREAM_CLOSED_TEXT,
+    PermissionDecision,
+)
 from shim.core.claude.session_state import SessionState
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.json_text import dump_json
@@ -218,11 +218,6 @@ class YumeControlSession(ControlSession):
         self._early_approvals.clear()
         self._decided_calls.clear()
         super().end_turn()
-
-    def send_hook_callbacks(
-        self, event: HookEvent, *, prompt: str = "", last_message: str = ""
-    ) -> None:
-        """Do nothing, because Yume has no hooks."""
 
     def write_session_state(self, state: str) -> None:
         """Do nothing, because Yume derives the session state from other lines."""

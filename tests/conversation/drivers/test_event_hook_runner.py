@@ -37,7 +37,7 @@ class HookSession:
         self.pipe = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
 
     async def run_event(self):
-        self.control.call_hooks(HookEvent("Stop"))
+        self.control.hooks.call_hooks(HookEvent("Stop"))
         await self.runner.run_requested_commands()
 
     async def wait_for_starts(self, count):

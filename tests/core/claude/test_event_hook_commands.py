@@ -42,11 +42,11 @@ def build_control(*hooks, **fields):
     return ControlSession(state, lambda: f"uuid-{next(numbers)}", lambda: "now")
 
 
-def run_hook(control, event, *, code=0, stdout="", stderr="", **texts):
+def run_hook(control, event, *, code=0, stdout="", stderr=""):
     """Call the hooks for an event, and return the actions that result from the first answer."""
-    control.call_hooks(event, **texts)
-    call, *_ = control.take_hook_calls()
-    control.report_hook_start(call)
+    control.hooks.call_hooks(event)
+    call, *_ = control.hooks.take_command_calls()
+    control.hooks.report_start(call)
     return control.accept_hook_result(call, HookCommandResult(code, stdout, stderr))
 
 
@@ -114,8 +114,8 @@ def test_answer_for_another_event_is_ignored():
 def test_hook_reads_the_input_of_the_real_claude():
     control = build_control(build_hook("SessionStart"), build_hook("SessionEnd"))
     for event, member in ((START, {"source": "startup"}), (END, {"reason": "other"})):
-        control.call_hooks(event)
-        (call,) = control.take_hook_calls()
+        control.hooks.call_hooks(event)
+        (call,) = control.hooks.take_command_calls()
         assert json.loads(call.stdin) == {
             "session_id": "S",
             "transcript_path": "",
@@ -123,16 +123,16 @@ def test_hook_reads_the_input_of_the_real_claude():
             "hook_event_name": event.name,
             **member,
         }
-    assert not control.has_hook_calls
+    assert not control.hooks.has_command_calls
 
 
 def test_rejected_message_has_the_command_in_the_text_but_not_in_the_reason():
     control = build_control(build_hook("UserPromptSubmit"))
     control.start_turn("hello")
-    (call,) = control.take_hook_calls()
+    (call,) = control.hooks.take_command_calls()
     assert json.loads(call.stdin)["prompt"] == "hello"
     control.accept_hook_result(call, HookCommandResult(2, "", "no way"))
-    rejection = control.take_prompt_hook_rejection()
+    rejection = control.hooks.take_prompt_rejection()
     assert rejection.text == (
         "UserPromptSubmit operation blocked by hook:\n[run]: no way\n\nOriginal prompt: hello"
     )
@@ -166,7 +166,7 @@ def test_model_receives_the_text_of_a_hook(event, exits, text):
     control = build_control(build_hook(event.name))
     run_hook(control, event, **exits)
     expected = f"<system-reminder>\n{text}\n</system-reminder>"
-    assert control.hook_feedback.take_model_text() == expected
+    assert control.hooks.feedback.take_model_text() == expected
 
 
 def test_hook_of_a_result_stops_the_turn():
@@ -179,7 +179,7 @@ def test_hook_of_a_result_stops_the_turn():
 def test_answer_of_a_hook_in_the_background_has_no_effect():
     control = build_control(build_hook("Stop", runs_in_background=True))
     assert run_hook(control, STOP, code=2, stderr="go on") == []
-    assert control.hook_feedback.take_model_text() == ""
+    assert control.hooks.feedback.take_model_text() == ""
 
 
 @loop_over_rows(
@@ -192,9 +192,9 @@ def test_answer_of_a_hook_in_the_background_has_no_effect():
 def test_hook_blocks_a_compaction_with_its_command_and_reason(exits, reason):
     control = build_control(build_hook("PreCompact", "manual"))
     run_hook(control, HookEvent("PreCompact", trigger="manual"), **exits)
-    assert control.hook_feedback.stops_turn
-    assert control.take_compaction_refusal() == reason
-    assert control.take_compaction_refusal() == "[callback]"
+    assert control.hooks.feedback.stops_turn
+    assert control.hooks.take_compaction_refusal() == reason
+    assert control.hooks.take_compaction_refusal() == "[callback]"
 
 
 @loop_over_rows(
@@ -232,8 +232,8 @@ def test_report_of_a_failed_hook_has_its_outcome(code, outcome):
 
 def test_hooks_of_a_real_claude_are_not_run_twice():
     control = build_control(build_hook("Stop"), runs_settings_hooks=True)
-    control.call_hooks(STOP)
-    assert not control.has_hook_calls
+    control.hooks.call_hooks(STOP)
+    assert not control.hooks.has_command_calls
 
 
 SUPPORT = HookSupport(
@@ -295,9 +295,9 @@ def ask_about_call(*hooks, answers_prompts):
     """Return the session, its first decision about a call, and the hook commands that must run."""
     session = build_control(*hooks, answers_prompts=answers_prompts)
     session.start_turn("hi")
-    session.take_hook_calls()
+    session.hooks.take_command_calls()
     decision = session.ask_permission(CALL)
-    return session, decision, session.take_permission_hook_calls()
+    return session, decision, session.hooks.take_permission_calls()
 
 
 def decide(**decision):
@@ -342,7 +342,7 @@ def test_other_results_of_a_permission_hook_decide_nothing(code, stdout):
     assert session.has_pending_permission_requests  # the prompt stays open
     session, _, (first, second) = ask_about_call(*hooks, answers_prompts=False)
     assert session.accept_hook_result(first, result) == []
-    assert session.runs_permission_hooks(CALL)
+    assert session.hooks.is_running_command(CALL.call_id)
     assert session.accept_hook_result(second, result) == [PermissionAnswered(CALL, UNDECIDED)]
 
 

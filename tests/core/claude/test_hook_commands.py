@@ -8,10 +8,9 @@ import pytest
 from policy_builder import PLACE
 from sweeps import loop_over_rows
 
-from shim.core.claude.hooks.callbacks import HookDecision, HookEvent
+from shim.core.claude.hooks.callbacks import HookContext, HookDecision, HookEvent
 from shim.core.claude.hooks.commands import (
     HookCommandResult,
-    HookContext,
     decide_from_hook_result,
     encode_hook_input,
     select_hooks,
@@ -185,8 +184,7 @@ def test_hook_input_uses_claude_names():
     assert json.loads(
         encode_hook_input(
             HookEvent("PreToolUse", "call_1", "Task", {"prompt": "x"}),
-            HookContext("S", "/t", "plan"),
-            "/work",
+            HookContext("S", "/t", "plan", "/work"),
         )
     ) == {
         "session_id": "S",

@@ -14,6 +14,7 @@ from shim.core.claude.hooks.callbacks import (
     HookCallbacks,
     HookDecision,
     HookEvent,
+    build_stop_event,
     parse_hook_output,
     parse_prompt_hook_rejection,
 )
@@ -118,7 +119,7 @@ def test_hook_output_is_parsed_to_a_decision(answer, decision):
 def test_pre_tool_use_request_contains_the_fields_of_claude():
     """C11"""
     session = control(hooks())
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     (line,) = take_lines(session)
     assert line["request_id"] == "uuid-1"
     assert line["request"]["subtype"] == "hook_callback"
@@ -137,7 +138,7 @@ def test_pre_tool_use_request_contains_the_fields_of_claude():
 
 def test_permission_request_waits_for_the_hook_of_its_call():
     session = control(hooks())
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     take_lines(session)
     assert session.ask_permission(ASKED) is None
     assert take_lines(session) == []
@@ -149,7 +150,7 @@ def test_permission_request_waits_for_the_hook_of_its_call():
 def test_hook_decision_replaces_the_permission_prompt():
     for answer, allow in ((DENY, False), (ALLOW, True)):
         session = control(hooks())
-        session.send_hook_callbacks(CALL)
+        session.hooks.send_callbacks(CALL)
         session.ask_permission(ASKED)
         take_lines(session)
         ((permission, decision),) = give(session, "uuid-1", answer)
@@ -159,7 +160,7 @@ def test_hook_decision_replaces_the_permission_prompt():
 
 def test_single_hook_denial_overrides_a_later_allow():
     session = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     session.ask_permission(ASKED)
     assert give(session, "uuid-1", DENY) == []
     ((_, decision),) = give(session, "uuid-2", ALLOW)
@@ -168,7 +169,7 @@ def test_single_hook_denial_overrides_a_later_allow():
 
 def test_early_hook_decision_applies_to_a_later_permission_request():
     session = control(hooks())
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     assert give(session, "uuid-1", DENY) == []
     decision = session.ask_permission(ASKED)
     assert decision is not None and not decision.allow
@@ -176,7 +177,7 @@ def test_early_hook_decision_applies_to_a_later_permission_request():
 
 def test_hook_denial_blocks_the_call_if_the_vendor_never_asks():
     session = control(hooks(), asks_permissions=False)
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     assert give(session, "uuid-1", DENY) == [ToolCallBlocked("call_1", "not today")]
 
 
@@ -188,8 +189,8 @@ def test_non_blocking_hooks_are_notified_and_their_output_is_ignored():
     )
     session = control(raw_hooks)
     session.start_turn("do it")
-    session.send_hook_callbacks(HookEvent("PostToolUse", "call_1", "Bash", {}, "out"))
-    session.send_hook_callbacks(HookEvent("Stop"), last_message="Done.")
+    session.hooks.send_callbacks(HookEvent("PostToolUse", "call_1", "Bash", {}, "out"))
+    session.hooks.send_callbacks(build_stop_event("Done."))
     lines = take_lines(session)
     inputs = [line["request"]["input"] for line in lines]
     assert [line["hook_event_name"] for line in inputs] == [
@@ -205,7 +206,7 @@ def test_non_blocking_hooks_are_notified_and_their_output_is_ignored():
 def test_interrupt_denies_a_permission_request_that_waits_for_a_hook():
     session = control(hooks())
     session.start_turn("go")
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     session.ask_permission(ASKED)
     wishes = session.receive_line(
         b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}'
@@ -215,7 +216,7 @@ def test_interrupt_denies_a_permission_request_that_waits_for_a_hook():
 
 def test_input_change_of_a_hook_is_preserved_by_a_later_allow():
     session = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     session.ask_permission(ASKED)
     assert give(session, "uuid-1", CHANGE) == []
     ((_, decision),) = give(session, "uuid-2", ALLOW)
@@ -226,38 +227,38 @@ def test_input_change_of_a_hook_is_preserved_by_a_later_allow():
 
 def test_input_change_of_a_hook_blocks_the_call_if_the_vendor_never_asks():
     session = control(hooks(), asks_permissions=False)
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     (wish,) = give(session, "uuid-1", CHANGE)
     assert isinstance(wish, ToolCallBlocked)
 
 
 def test_input_change_of_a_hook_blocks_a_call_that_needs_no_prompt():
     session = control(hooks(), mode="bypassPermissions")
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     (wish,) = give(session, "uuid-1", CHANGE)
     assert isinstance(wish, ToolCallBlocked)
 
 
 def test_denied_call_that_was_executed_is_blocked_in_either_order():
     session = control(hooks())
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     assert give(session, "uuid-1", DENY) == []
-    assert session.record_executed_call("call_1") == ToolCallBlocked("call_1", "not today")
+    assert session.hooks.record_executed_call("call_1") == ToolCallBlocked("call_1", "not today")
     other = control(hooks())
-    other.send_hook_callbacks(CALL)
-    assert other.record_executed_call("call_1") is None
+    other.hooks.send_callbacks(CALL)
+    assert other.hooks.record_executed_call("call_1") is None
     assert give(other, "uuid-1", DENY) == [ToolCallBlocked("call_1", "not today")]
 
 
 def test_hook_denial_blocks_the_call_immediately_in_bypass_mode():
     session = control(hooks(), mode="bypassPermissions")
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     assert give(session, "uuid-1", DENY) == [ToolCallBlocked("call_1", "not today")]
 
 
 def test_hook_denial_waits_for_the_request_if_the_vendor_asks_in_bypass_mode():
     session = control(hooks(), mode="bypassPermissions", asks_in_bypass_mode=True)
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     take_lines(session)
     assert give(session, "uuid-1", DENY) == []
     assert session.ask_permission(ASKED) == PermissionDecision(
@@ -267,7 +268,7 @@ def test_hook_denial_waits_for_the_request_if_the_vendor_asks_in_bypass_mode():
 
 def test_skipping_an_unanswered_hook_sends_the_permission_request():
     session = control(hooks())
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     session.ask_permission(ASKED)
     take_lines(session)
     assert session.is_awaiting_hook_decisions(ASKED)
@@ -379,8 +380,8 @@ def test_hook_input_has_absolute_paths_the_message_and_the_duration():
     )
     session.session_state.prompt_id = "P"
     call = HookEvent("PreToolUse", "call_1", "Write", {"file_path": "a/b"})
-    session.call_hooks(call)
-    session.call_hooks(call._replace(name="PostToolUse", tool_response="ok"))
+    session.hooks.call_hooks(call)
+    session.hooks.call_hooks(call._replace(name="PostToolUse", tool_response="ok"))
     before, after = (line["request"]["input"] for line in take_lines(session))
     assert before["tool_input"] == after["tool_input"] == {"file_path": "/repo/a/b"}
     assert (before["prompt_id"], before["effort"]) == ("P", {"level": "high"})
@@ -389,7 +390,7 @@ def test_hook_input_has_absolute_paths_the_message_and_the_duration():
 
 def test_unchanged_input_of_a_hook_is_not_a_change():
     session = control(hooks(), asks_permissions=False)
-    session.call_hooks(CALL._replace(tool="Write", tool_input={"file_path": "a"}))
+    session.hooks.call_hooks(CALL._replace(tool="Write", tool_input={"file_path": "a"}))
     output = {"hookEventName": "PreToolUse", "updatedInput": {"file_path": "/repo/a"}}
     assert give(session, "uuid-1", {"hookSpecificOutput": output}) == []
 
@@ -397,7 +398,7 @@ def test_unchanged_input_of_a_hook_is_not_a_change():
 def test_hook_that_answers_with_an_error_is_reported():
     session = control(hooks("Stop"))
     session.start_turn(None)
-    session.send_hook_callbacks(HookEvent("Stop"))
+    session.hooks.send_callbacks(HookEvent("Stop"))
     (line,) = take_lines(session)
     response = {"subtype": "error", "request_id": line["request_id"], "error": "boom"}
     session.receive_line(json.dumps({"type": "control_response", "response": response}).encode())
@@ -419,7 +420,7 @@ def decide_after_hooks(session, hook_decision):
 
 def test_hook_ask_decision_overrides_an_allow_rule():
     session = apply_rules(control(hooks()), allow=["Bash"])
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     take_lines(session)
     session.ask_permission(ASKED)
     assert give(session, "uuid-1", ASKS) == []
@@ -434,7 +435,7 @@ def test_hook_ask_decision_overrides_an_allow_rule():
 
 def test_hook_ask_decision_blocks_the_call_if_the_vendor_never_asks():
     session = control(hooks(), asks_permissions=False)
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     assert give(session, "uuid-1", ASKS) == [ToolCallBlocked("call_1", "sure?")]
 
 
@@ -485,7 +486,7 @@ def test_hook_decision_after_an_interrupt_is_ignored():
 @pytest.mark.parametrize("callback_answer", [ALLOW, {}])
 def test_callback_does_not_release_a_call_while_hook_commands_run(callback_answer):
     session = apply_rules(control(hooks()), allow=["Bash"])
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     assert session.ask_permission(ASKED, has_hook_commands=True) is None
     assert give(session, "uuid-1", callback_answer) == []
     assert session.apply_hook_decision(ASKED, HookDecision(False, "blocked")) == (
@@ -496,7 +497,7 @@ def test_callback_does_not_release_a_call_while_hook_commands_run(callback_answe
 
 def test_hook_commands_do_not_release_a_call_while_a_callback_is_open():
     session = apply_rules(control(hooks()), allow=["Bash"])
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     session.ask_permission(ASKED, has_hook_commands=True)
     assert session.apply_hook_decision(ASKED, HookDecision(True)) == (True, None)
     assert give(session, "uuid-1", DENY) == [
@@ -519,7 +520,7 @@ def test_late_hook_wait_of_a_finished_turn_does_not_decide_a_request_with_the_sa
     next_request = ASKED._replace(tool_input={"command": "touch m"})
     for request in (ASKED, next_request):
         session.start_turn("go")
-        session.send_hook_callbacks(CALL)
+        session.hooks.send_callbacks(CALL)
         assert session.ask_permission(request) is None
         if request is ASKED:
             session.end_turn()
@@ -540,7 +541,7 @@ def test_decision_of_hook_commands_does_not_apply_to_another_request():
 
 def test_callback_releases_all_requests_about_its_call():
     session = control(hooks())
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     second_request = ASKED._replace(request_id="q2")
     for request in (ASKED, second_request):
         session.ask_permission(request)
@@ -551,7 +552,7 @@ def test_callback_releases_all_requests_about_its_call():
 
 def test_skipping_callbacks_does_not_skip_running_hook_commands():
     session = apply_rules(control(hooks()), allow=["Bash"])
-    session.send_hook_callbacks(CALL)
+    session.hooks.send_callbacks(CALL)
     session.ask_permission(ASKED, has_hook_commands=True)
     assert session.ask_permission_without_hooks(ASKED) is None
     assert session.is_awaiting_hook_decisions(ASKED)
@@ -561,7 +562,7 @@ def test_hook_denial_after_the_prompt_overrides_the_answer_of_a_person():
     session = control(hooks())
     session.ask_permission(ASKED)
     (question,) = take_lines(session)
-    session.send_hook_callbacks(CALL._replace(tool_input={"command": "touch m"}))
+    session.hooks.send_callbacks(CALL._replace(tool_input={"command": "touch m"}))
     (callback,) = take_lines(session)
     assert give(session, callback["request_id"], DENY) == []
     ((_, decision),) = give(session, question["request_id"], {"behavior": "allow"})
@@ -575,7 +576,7 @@ LARGE = CALL._replace(tool_input={"command": "x" * 60_000})
 
 def test_call_is_denied_if_its_input_is_too_large_for_the_hook():
     session = control(hooks(), max_line_bytes=50_000)
-    session.send_hook_callbacks(LARGE)
+    session.hooks.send_callbacks(LARGE)
     assert take_lines(session) == []
     decision = session.ask_permission(ASKED)
     assert decision is not None and not decision.allow and "too large" in decision.message
@@ -584,7 +585,7 @@ def test_call_is_denied_if_its_input_is_too_large_for_the_hook():
 @pytest.mark.parametrize("fields", [{"asks_permissions": False}, {"mode": "bypassPermissions"}])
 def test_oversized_hook_input_is_truncated_if_calls_run_without_prompts(fields):
     session = control(hooks(), max_line_bytes=50_000, **fields)
-    session.send_hook_callbacks(LARGE)
+    session.hooks.send_callbacks(LARGE)
     (line,) = take_lines(session)
     assert len(json.dumps(line)) <= 50_000
     echo = {"permissionDecision": "allow", "updatedInput": line["request"]["input"]["tool_input"]}

@@ -15,8 +15,6 @@ from shim.core.claude.control.actions import (
     PermissionAnswered,
     SettingChanged,
     TitleChanged,
-    ToolCallBlocked,
-    TurnStoppedByHook,
 )
 from shim.core.claude.control.handlers import REQUEST_HANDLERS, ControlRequestError
 from shim.core.claude.control.permission_gate import (
@@ -26,30 +24,13 @@ from shim.core.claude.control.permission_gate import (
     PermissionPromptAbilities,
     WaitForHooks,
 )
+from shim.core.claude.control.session_hooks import OpenHook, SessionHooks
 from shim.core.claude.control.session_lines import ControlOutputWriter
 from shim.core.claude.hooks.callbacks import (
-    MAX_OPEN_HOOKS,
     PERMISSION_EVENT,
-    PRE_COMPACT_EVENT,
-    PROMPT_EVENT,
-    STOP_EVENT,
     HookDecision,
     HookEvent,
-    PromptHookRejection,
-    ToolCallHookDecisions,
-    build_hook_input,
-    drop_oldest_entry_if_full,
     find_permission_hook_decision,
-    parse_hook_output,
-    parse_prompt_hook_rejection,
-)
-from shim.core.claude.hooks.feedback import (
-    CALL_EVENT,
-    RESULT_EVENT,
-    RESULT_EVENTS,
-    HookFeedback,
-    HookFeedbackQueue,
-    parse_hook_feedback,
 )
 from shim.core.claude.messages import (
     BYTE_ORDER_MARK,
@@ -59,6 +40,7 @@ from shim.core.claude.messages import (
     parse_user_message,
 )
 from shim.core.claude.permissions import (
+    CALL_TOO_LARGE_TEXT,
     MAX_OPEN_PROMPTS,
     PROMPT_TIMEOUT_TEXT,
     QUESTION_TOOL,
@@ -74,30 +56,23 @@ from shim.core.claude.permissions import (
 )
 from shim.core.claude.session_state import SessionState
 from shim.core.policy import PRE_TOOL_EVENT
-from shim.core.policy.policy import Workspace
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.limits import shorten_line_to_fit
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.reading.values import as_dict, escape_control_chars
 
 if TYPE_CHECKING:
     from shim.core.claude.hooks.commands import HookCommandCall, HookCommandResult
-    from shim.core.policy.settings_hooks import SettingsHook
 
-CALL_TOO_LARGE_TEXT = "The tool call is too large for a permission prompt ({size} bytes)."
-CALLBACK_REFUSAL_TEXT = "[callback]"  # the real claude does not show a callback's reason
 MAX_MESSAGE_IDS = 10_000  # more are not needed, because a client repeats only recent messages
-FAILED_CALLBACK_TEXT = "{event}: the hook callback {callback} failed, so it had no effect."
 MAX_TYPE_CHARS = 60  # the maximum length of a line's type in a warning
 
 
 class ControlSession(ControlOutputWriter):
     """A frontend's control session.
 
-    `queued_messages` are the messages that wait for a turn. `hook_feedback` is the hooks' feedback
-    that the model has not received yet. `warnings` are lines for stderr. `create_id` returns a new
-    UUID. `format_now` returns the current time as ISO text.
+    `queued_messages` are the messages that wait for a turn. `warnings` are lines for stderr.
+    `create_id` returns a new UUID. `format_now` returns the current time as ISO text.
     """
 
     def __init__(
@@ -114,22 +89,8 @@ class ControlSession(ControlOutputWriter):
         self._line_count = 0
         self._format_now = format_now
         self._pending: dict[str, PendingPermission] = {}  # by the vendor's request id
-        # request id → the event, and the id of the callback
-        self._open_hooks: dict[str, tuple[HookEvent, str]] = {}
-        self._hook_decisions = ToolCallHookDecisions()
-        self.hook_feedback = HookFeedbackQueue()
+        self.hooks = SessionHooks(session_state, self, create_id)
         self._gate = PermissionGate(session_state, self._prompt_abilities)
-        self._executed_calls: dict[str, None] = {}
-        self._permission_hook_calls: list[HookCommandCall] = []
-        self._open_permission_hooks = BoundedDict[str, tuple[HookEvent, str]](MAX_OPEN_HOOKS)
-        self._call_starts = BoundedDict[str, int](MAX_OPEN_HOOKS)  # call id → elapsed ms
-        # The ids of unanswered requests to UserPromptSubmit hooks, the user's message, and the
-        # first rejection.
-        self._open_prompt_hooks: set[str] = set()
-        self._prompt_text = ""
-        self._prompt_refusal: PromptHookRejection | None = None
-        self._hook_calls: list[HookCommandCall] = []  # hook commands that must run
-        self._compaction_refusal = ""  # why a hook command has blocked a compaction
         # The ids of accepted messages. A message with a known id is not answered again.
         self._accepted_message_ids = BoundedDict[str, None](MAX_MESSAGE_IDS)
         self._load_accepted_ids = load_accepted_ids
@@ -170,8 +131,7 @@ class ControlSession(ControlOutputWriter):
         """
         self._is_input_closed = True
         has_open_prompts = bool(self._list_open_prompts())
-        self._open_prompt_hooks.clear()
-        self.hook_feedback.close_requests()
+        self.hooks.close()
         self.session_state.sdk_servers.close()
         actions = self._refuse_open_requests(STREAM_CLOSED_TEXT)
         if has_open_prompts:
@@ -224,7 +184,7 @@ class ControlSession(ControlOutputWriter):
     def _echo_message(self, message: UserMessage) -> None:
         """Echo a repeated message if the frontend has requested echoes."""
         if self.session_state.options.echoes_messages:
-            self._write_line(
+            self.write_line(
                 {
                     "type": "user",
                     "message": message.raw_message,
@@ -343,7 +303,7 @@ class ControlSession(ControlOutputWriter):
         if not isinstance(response, dict):
             return []
         if self.session_state.options.echoes_messages:
-            self._write_line(event)
+            self.write_line(event)
         request_id = str(response.get("request_id"))
         if self.session_state.sdk_servers.accept_frontend_response(request_id, response):
             return []
@@ -354,19 +314,9 @@ class ControlSession(ControlOutputWriter):
             # A rule that a person adds in an answer also applies to the session.
             self.session_state.apply_permission_updates(parse_permission_updates(response))
             return []
-        if request_id in self._open_prompt_hooks:
-            self._open_prompt_hooks.remove(request_id)
-            self._reject_prompt(response.get("response"))
-        feedback_event = self.hook_feedback.close_request(request_id)
-        if feedback_event is not None:
-            self._report_invalid_answer(*feedback_event, response)
-            return self._apply_hook_feedback(feedback_event[0], response)
-        permission_event = self._open_permission_hooks.pop(request_id, None)
-        if permission_event is not None:
-            self._report_invalid_answer(*permission_event, response)
-            return self._accept_permission_hook_response(permission_event[0], response)
-        if request_id in self._open_hooks:
-            return self._accept_hook_response(*self._open_hooks.pop(request_id), response)
+        hook = self.hooks.pop_open_hook(request_id)
+        if hook is not None:
+            return self._accept_hook_response(hook, response)
         answered = self._accept_answer(request_id, parse_permission_decision(response))
         if answered is None:
             return []
@@ -384,15 +334,44 @@ class ControlSession(ControlOutputWriter):
             if pending.prompt_id == prompt_id:
                 request = pending.request
                 hook_decision = self._merge_hook_decisions(pending)
-                self._start_call(request.call_id)
+                self.hooks.start_call(request.call_id)
                 del self._pending[request.request_id]
                 self._write_running_state()
                 decision = self._gate.check_answer(request, answer, hook_decision)
                 return PermissionAnswered(request, decision)
         return None
 
-    def _accept_permission_hook_response(
-        self, event: HookEvent, response: Mapping[str, Any]
+    def _accept_hook_response(
+        self, hook: OpenHook, response: Mapping[str, Any]
+    ) -> list[FrontendAction]:
+        """Process the response of a hook callback. Return the resulting actions."""
+        actions = self.hooks.accept_answer(hook, response)
+        if hook.event.name == PERMISSION_EVENT:
+            return self._accept_permission_hook_answer(hook.event, response.get("response"))
+        if hook.event.name == PRE_TOOL_EVENT:
+            return self._continue_after_call_hook(hook.event.call_id)
+        return actions
+
+    def _continue_after_call_hook(self, call_id: str) -> list[FrontendAction]:
+        """Decide about a tool call if all PreToolUse callbacks have answered."""
+        if self.hooks.is_waiting(PRE_TOOL_EVENT, call_id):
+            return []
+        waiting = [
+            pending
+            for pending in self._pending.values()
+            if pending.request.call_id == call_id and pending.prompt_id is None
+        ]
+        if waiting:
+            return [
+                PermissionAnswered(pending.request, decision)
+                for pending in waiting
+                if (decision := self._decide(pending)) is not None
+            ]
+        action = self.hooks.find_late_action(call_id)
+        return [] if action is None else [action]
+
+    def _accept_permission_hook_answer(
+        self, event: HookEvent, answer: object
     ) -> list[FrontendAction]:
         """Decide about a tool call by the answer of a PermissionRequest hook. A rule that denies the
         call still applies. The prompt for the call is withdrawn.
@@ -401,22 +380,24 @@ class ControlSession(ControlOutputWriter):
         if pending is None:
             return []
         request = pending.request
-        hook_decision = find_permission_hook_decision(response.get("response"))
+        hook_decision = find_permission_hook_decision(answer)
         if hook_decision is None:
-            is_undecided = pending.denial is None or self._has_open_permission_hooks(event.call_id)
-            return [] if is_undecided else self._deny_undecided_request(pending)
+            if pending.denial is None or self.hooks.is_waiting(PERMISSION_EVENT, event.call_id):
+                return []
+            del self._pending[request.request_id]
+            return [PermissionAnswered(request, pending.denial)]
         if pending.prompt_id is None:
             del self._pending[request.request_id]
         else:
             self._cancel_prompt(pending)
-        answer = {"response": hook_decision}
+        response = {"response": hook_decision}
         decision = self._gate.check_answer(
-            request, parse_permission_decision(answer), self._merge_hook_decisions(pending)
+            request, parse_permission_decision(response), self._merge_hook_decisions(pending)
         )
         decision = decision._replace(frontend_knows=pending.prompt_id is not None)
-        self._start_call(event.call_id)
-        self.session_state.apply_permission_updates(parse_permission_updates(answer))
-        return [PermissionAnswered(request, decision), *self._apply_requested_mode(answer)]
+        self.hooks.start_call(event.call_id)
+        self.session_state.apply_permission_updates(parse_permission_updates(response))
+        return [PermissionAnswered(request, decision), *self._apply_requested_mode(response)]
 
     def _find_pending_frontend_decision(self, call_id: str) -> PendingPermission | None:
         """Return the request for a tool call that only the frontend can decide, or None."""
@@ -425,22 +406,6 @@ class ControlSession(ControlOutputWriter):
             if waits_for_frontend and pending.request.call_id == call_id:
                 return pending
         return None
-
-    def _has_open_permission_hooks(self, call_id: str) -> bool:
-        return any(event.call_id == call_id for event, _ in self._open_permission_hooks.values())
-
-    def runs_permission_hooks(self, request: PermissionRequest) -> bool:
-        """Return whether a command of a PermissionRequest hook is running for a tool call."""
-        return any(
-            event.call_id == request.call_id and not callback_id
-            for event, callback_id in self._open_permission_hooks.values()
-        )
-
-    def _deny_undecided_request(self, pending: PendingPermission) -> list[FrontendAction]:
-        """Deny a tool call about which no PermissionRequest hook has decided."""
-        del self._pending[pending.request.request_id]
-        assert pending.denial is not None
-        return [PermissionAnswered(pending.request, pending.denial)]
 
     def _apply_requested_mode(self, response: Mapping[str, Any]) -> list[FrontendAction]:
         """Change to the permission mode that an answer requests, if the session allows
@@ -471,9 +436,7 @@ class ControlSession(ControlOutputWriter):
         # Requests with an open prompt are refused first.
         refused = sorted(self._pending.values(), key=lambda pending: pending.prompt_id is None)
         self._pending.clear()
-        self._open_hooks.clear()
-        self._open_permission_hooks.clear()
-        self.hook_feedback.close_requests()
+        self.hooks.skip_all()
         return [PermissionAnswered(pending.request, denial) for pending in refused]
 
     # -- permission requests -----------------------------------------------------------------------
@@ -515,7 +478,7 @@ class ControlSession(ControlOutputWriter):
         made later.
 
         The frontend's hook callbacks were already sent when the tool call was written
-        (`send_hook_callbacks`). If `has_hook_commands` is set, the caller must run the hook
+        (`SessionHooks.call_hooks`). If `has_hook_commands` is set, the caller must run the hook
         commands next and pass their result to `apply_hook_decision`.
         """
         return self._decide(PendingPermission(request, runs_commands=has_hook_commands))
@@ -526,7 +489,8 @@ class ControlSession(ControlOutputWriter):
         outcome = self._gate.decide(
             request,
             self._merge_hook_decisions(pending),
-            has_open_hooks=pending.runs_commands or self._has_open_hooks(request.call_id),
+            has_open_hooks=pending.runs_commands
+            or self.hooks.is_waiting(PRE_TOOL_EVENT, request.call_id),
             prompt_error=self._find_prompt_error(),
         )
         if isinstance(outcome, WaitForHooks):
@@ -549,46 +513,17 @@ class ControlSession(ControlOutputWriter):
             denial = self._write_prompt(pending, required.tool_input)
             if denial is not None:
                 return denial
-        if request.tool == QUESTION_TOOL or not self.has_hooks:
+        if request.tool == QUESTION_TOOL or not self.hooks.has_hooks:
             return denial
-        suggestions = self.session_state.suggest_permission_updates(
-            request.tool, required.tool_input
-        )
-        event = HookEvent(
-            PERMISSION_EVENT,
-            request.call_id,
-            request.tool,
-            required.tool_input,
-            fields={"permission_suggestions": suggestions},
-        ).resolve_paths(self.session_state.options.cwd)
-        if not self._call_permission_hooks(event):
+        if not self.hooks.call_permission_hooks(request, required.tool_input):
             return denial
         if denial is not None:
             self._pending[request.request_id] = pending._replace(denial=denial)
         return None
 
-    def _call_permission_hooks(self, event: HookEvent) -> bool:
-        """Call the PermissionRequest hooks for a tool call: the callbacks, and the hook commands
-        (`take_permission_hook_calls`). Return whether one of them may decide.
-        """
-        calls = self._create_hook_calls(event)
-        self._permission_hook_calls += calls
-        deciding_calls = [call for call in calls if not call.hook.runs_in_background]
-        for call in deciding_calls:
-            self._open_permission_hooks[call.call_id] = event, ""
-        hooks = self.session_state.hooks
-        if hooks is None or not hooks.list_callback_ids(event):
-            return bool(deciding_calls)
-        self.send_hook_callbacks(event)
-        return True
-
     def _merge_hook_decisions(self, pending: PendingPermission) -> HookDecision:
-        call_decision = self._hook_decisions.get_decision(pending.request.call_id)
+        call_decision = self.hooks.call_decisions.get_decision(pending.request.call_id)
         return call_decision.merge(pending.command_decision)
-
-    def _has_open_hooks(self, call_id: str) -> bool:
-        """Return whether a hook callback for this tool call is still unanswered."""
-        return any(event.call_id == call_id for event, _ in self._open_hooks.values())
 
     def _find_prompt_error(self) -> str:
         """Return the reason why the frontend cannot be asked now, or ""."""
@@ -618,231 +553,23 @@ class ControlSession(ControlOutputWriter):
         self._lines.append(line_json)
         return None
 
-    def call_hooks(self, event: HookEvent, *, prompt: str = "", last_message: str = "") -> None:
-        """Call the frontend's hooks for an event, and request the hook commands from Claude's
-        settings files (`take_hook_calls`).
-        """
-        if not self.has_hooks:
-            return
-        event = self._complete_hook_event(event)
-        self.send_hook_callbacks(event, prompt=prompt, last_message=last_message)
-        self._hook_calls += self._create_hook_calls(event, prompt=prompt, last_message=last_message)
-
-    def _create_hook_calls(
-        self, event: HookEvent, *, prompt: str = "", last_message: str = ""
-    ) -> "list[HookCommandCall]":
-        """Return the hook commands from Claude's settings files that must run for an event."""
-        hooks = self.session_state.options.event_hooks
-        if not hooks or self.session_state.vendor.runs_settings_hooks:
-            return []
-        from shim.core.claude.hooks.commands import HookCommandCall, select_hooks
-
-        workspace = Workspace(self.session_state.options.cwd)
-        if self.session_state.policy is not None:
-            workspace = self.session_state.policy.workspace
-        selected_hooks = select_hooks(hooks, event, workspace)
-        if not selected_hooks:
-            return []
-        hook_input = build_hook_input(
-            event, prompt=prompt, last_message=last_message, **self._build_hook_context()
-        )
-        stdin = dump_json(hook_input) + b"\n"
-        return [HookCommandCall(hook, event, stdin, self._create_id()) for hook in selected_hooks]
-
-    def take_hook_calls(self) -> "list[HookCommandCall]":
-        """Return the hook commands that must run now, and remove them."""
-        calls = self._hook_calls
-        self._hook_calls = []
-        return calls
-
-    def take_permission_hook_calls(self) -> "list[HookCommandCall]":
-        """Return the commands of PermissionRequest hooks that must run now, and remove them."""
-        calls = self._permission_hook_calls
-        self._permission_hook_calls = []
-        return calls
-
-    def report_hook_start(self, call: "HookCommandCall") -> None:
-        """Tell the frontend that a hook command has started."""
-        from shim.core.claude.hooks.commands import build_started_fields, is_reported
-
-        if is_reported(call.event, reports_all=self.session_state.options.shows_hook_events):
-            self.write_system_message("hook_started", **build_started_fields(call))
-
     def accept_hook_result(
         self, call: "HookCommandCall", result: "HookCommandResult"
     ) -> list[FrontendAction]:
         """Process the result of a hook command. Return the resulting actions."""
-        from shim.core.claude.hooks.commands import (
-            build_response_fields,
-            format_block_reason,
-            is_reported,
-            parse_hook_result,
-        )
-
-        if is_reported(call.event, reports_all=self.session_state.options.shows_hook_events):
-            self.write_system_message("hook_response", **build_response_fields(call, result))
-        if call.hook.runs_in_background:
-            return []
-        if call.event.name == PERMISSION_EVENT:
-            return self._accept_permission_hook_result(call, result)
-        answer = parse_hook_result(call.hook, call.event, result)
-        if call.event.name == PROMPT_EVENT:
-            self._reject_prompt(answer.output, answer.reason)
-        if call.event.name == PRE_COMPACT_EVENT and not self._compaction_refusal:
-            self._compaction_refusal = format_block_reason(call.hook, answer)
-        feedback = parse_hook_feedback(call.event, answer.output, call.hook.format_command_line())
-        if answer.text:
-            feedback = feedback._replace(texts=(answer.text,))
-        return self._store_hook_feedback(call.event, feedback)
-
-    def _accept_permission_hook_result(
-        self, call: "HookCommandCall", result: "HookCommandResult"
-    ) -> list[FrontendAction]:
-        """Process the result of a PermissionRequest command. As with the real claude, only the
-        decision in its output counts, and no exit code denies the call.
-        """
         from shim.core.claude.hooks.commands import parse_hook_stdout
 
-        if self._open_permission_hooks.pop(call.call_id, None) is None:
+        self.hooks.report_result(call, result)
+        if call.hook.runs_in_background:
             return []
+        if call.event.name != PERMISSION_EVENT:
+            return self.hooks.accept_result(call, result)
+        if self.hooks.pop_open_hook(call.call_id) is None:
+            return []
+        # As with the real claude, only the decision in the output counts. No exit code denies the
+        # call.
         output = parse_hook_stdout(result.stdout, call.event.name)
-        return self._accept_permission_hook_response(call.event, {"response": output})
-
-    def take_compaction_refusal(self) -> str:
-        """Return the reason of the hook that has blocked a compaction, and remove it."""
-        refusal = self._compaction_refusal
-        self._compaction_refusal = ""
-        if refusal:
-            return refusal
-        return CALLBACK_REFUSAL_TEXT
-
-    def _reject_prompt(self, answer: object, reason: str = "") -> None:
-        """Store the rejection of the user's message, if a hook's answer is the first rejection.
-        `reason` replaces the answer's reason.
-        """
-        refusal = parse_prompt_hook_rejection(answer, self._prompt_text)
-        if refusal is not None and reason:
-            refusal = refusal._replace(reason=reason)
-        if self._prompt_refusal is None:
-            self._prompt_refusal = refusal
-
-    def _build_hook_context(self) -> dict[str, Any]:
-        """Return the fields of a hook's input that describe the session."""
-        state = self.session_state
-        return {
-            "session_id": state.options.session_id,
-            "cwd": state.options.cwd,
-            "mode": state.mode,
-            "transcript": state.options.find_transcript(),
-            "prompt_id": state.prompt_id,
-            "effort": state.effort,
-        }
-
-    def send_hook_callbacks(
-        self, event: HookEvent, *, prompt: str = "", last_message: str = ""
-    ) -> None:
-        """Send an event to the frontend's hook callbacks (contract C11)."""
-        if self._is_input_closed or not self.session_state.hooks:
-            return
-        context_fields = self._build_hook_context()
-        for callback_id in self.session_state.hooks.list_callback_ids(event):
-            request = {
-                "subtype": "hook_callback",
-                "callback_id": callback_id,
-                "input": build_hook_input(
-                    event,
-                    prompt=prompt,
-                    last_message=last_message,
-                    **context_fields,
-                ),
-                "tool_use_id": event.call_id or self._create_id(),
-            }
-            request_id = self._create_id()
-            line = {"type": "control_request", "request_id": request_id, "request": request}
-            if event.name == "PreToolUse":
-                self._ask_hook(event, line)
-                continue
-            if event.name == PROMPT_EVENT:
-                self._open_prompt_hooks.add(request_id)
-            if event.name == PERMISSION_EVENT:
-                # The turn does not wait for these hooks, because a person may answer first.
-                self._open_permission_hooks[request_id] = event, callback_id
-            else:
-                self.hook_feedback.open_request(request_id, event, callback_id)
-            self._write_line(line)
-
-    def _complete_hook_event(self, event: HookEvent) -> HookEvent:
-        """Return an event with absolute paths and, for a tool result, with the call's duration."""
-        event = event.resolve_paths(self.session_state.options.cwd)
-        if event.name == PROMPT_EVENT:
-            self.session_state.prompt_id = self._create_id()
-        elif event.name == CALL_EVENT:
-            self._start_call(event.call_id)
-        elif event.name in RESULT_EVENTS and event.call_id in self._call_starts:
-            start_ms = self._call_starts.pop(event.call_id)
-            duration_ms = self.session_state.options.elapsed_ms() - start_ms
-            return event._replace(duration_ms=max(duration_ms, 0))
-        return event
-
-    def _start_call(self, call_id: str) -> None:
-        """Record that a tool call may start to run now. Hooks and prompts before the call do not
-        count in its duration.
-        """
-        self._call_starts[call_id] = self.session_state.options.elapsed_ms()
-
-    def send_stop_hooks(self, last_message: str, *, has_continued: bool) -> None:
-        """Ask the Stop hooks whether the turn may end. `hook_feedback` receives their answers."""
-        self.hook_feedback.stops_turn = False
-        self.call_hooks(
-            HookEvent(STOP_EVENT, has_continued=has_continued), last_message=last_message
-        )
-
-    def _ask_hook(self, event: HookEvent, line: dict[str, Any]) -> None:
-        """Call a hook before a tool call runs.
-
-        If the vendor asks for permission, a call with too much input is denied. Its input is not
-        shortened, because the hook might return the shortened arguments, and the vendor would run
-        them.
-        """
-        size_bytes = len(dump_json(line)) + 1
-        if size_bytes > self.session_state.options.max_line_bytes:
-            if self.session_state.asks_permissions:
-                self._hook_decisions.add_decision(
-                    event.call_id, HookDecision(False, CALL_TOO_LARGE_TEXT.format(size=size_bytes))
-                )
-                return
-            line = shorten_line_to_fit(line, self.session_state.options.max_line_bytes)
-            event = event._replace(tool_input=line["request"]["input"]["tool_input"])
-        self._open_hooks[line["request_id"]] = event, line["request"]["callback_id"]
-        drop_oldest_entry_if_full(self._open_hooks)
-        self._write_line(line)
-
-    @property
-    def has_hook_calls(self) -> bool:
-        """Whether hook commands must run now."""
-        return bool(self._hook_calls)
-
-    @property
-    def has_hooks(self) -> bool:
-        """Whether the frontend or Claude's settings files have hooks."""
-        state = self.session_state
-        if state.policy is not None and state.policy.hooks:
-            return True
-        return bool(state.hooks or state.options.event_hooks)
-
-    @property
-    def is_awaiting_prompt_hooks(self) -> bool:
-        """Whether a UserPromptSubmit hook is still unanswered."""
-        return bool(self._open_prompt_hooks)
-
-    def take_prompt_hook_rejection(self) -> PromptHookRejection | None:
-        """Return the first rejection of the user's message by a hook, or None. Answers that arrive
-        later are ignored.
-        """
-        self._open_prompt_hooks.clear()
-        refusal = self._prompt_refusal
-        self._prompt_refusal = None
-        return refusal
+        return self._accept_permission_hook_answer(call.event, output)
 
     @property
     def has_pending_permission_requests(self) -> bool:
@@ -866,93 +593,8 @@ class ControlSession(ControlOutputWriter):
         if denial is not None:
             del self._pending[request.request_id]
             return denial
-        self._open_hooks = {
-            request_id: entry
-            for request_id, entry in self._open_hooks.items()
-            if entry[0].call_id != request.call_id
-        }
+        self.hooks.skip_call_hooks(request.call_id)
         return self._decide(self._pending[request.request_id])
-
-    def _report_invalid_answer(
-        self, event: HookEvent, callback_id: str, response: Mapping[str, Any]
-    ) -> None:
-        """Warn the user about a hook that answered with an error. The hook has no effect."""
-        if response.get("subtype") == "error" and self.is_running:
-            text = FAILED_CALLBACK_TEXT.format(event=event.name, callback=callback_id)
-            self.write_system_message(
-                "informational", content=text, level="warning", tag="hook_callback_failed"
-            )
-
-    def _accept_hook_response(
-        self, event: HookEvent, callback_id: str, response: Mapping[str, Any]
-    ) -> list[FrontendAction]:
-        hook_decision = parse_hook_output(response.get("response"))
-        self._start_call(event.call_id)
-        self._report_invalid_answer(event, callback_id, response)
-        self._apply_hook_feedback(event, response)
-        if hook_decision.updated_input == event.tool_input:
-            # The vendor has these arguments, but perhaps with relative paths.
-            hook_decision = hook_decision._replace(updated_input=None)
-        if not self.session_state.asks_permissions and hook_decision.updated_input is not None:
-            hook_decision = HookDecision(
-                False,
-                f"a hook changed the input of {event.tool}, but the call runs with its original input",
-            )
-        self._hook_decisions.add_decision(event.call_id, hook_decision)
-        if self._has_open_hooks(event.call_id):
-            return []
-        waiting = [
-            pending
-            for pending in self._pending.values()
-            if pending.request.call_id == event.call_id and pending.prompt_id is None
-        ]
-        if waiting:
-            return [
-                PermissionAnswered(pending.request, decision)
-                for pending in waiting
-                if (decision := self._decide(pending)) is not None
-            ]
-        merged_decision = self._hook_decisions.get_decision(event.call_id)
-        runs_without_asking = (
-            not self.session_state.asks_permissions or event.call_id in self._executed_calls
-        )
-        is_blocked = merged_decision.allow is False or merged_decision.requires_prompt
-        if is_blocked and runs_without_asking:
-            return [ToolCallBlocked(event.call_id, merged_decision.reason)]
-        if merged_decision.stops_turn and event.call_id in self._executed_calls:
-            return [TurnStoppedByHook()]
-        return []
-
-    def _apply_hook_feedback(
-        self, event: HookEvent, response: Mapping[str, Any]
-    ) -> list[FrontendAction]:
-        """Store the texts that a hook has for the model, and show its message to the user."""
-        return self._store_hook_feedback(
-            event, parse_hook_feedback(event, response.get("response"))
-        )
-
-    def _store_hook_feedback(
-        self, event: HookEvent, feedback: HookFeedback
-    ) -> list[FrontendAction]:
-        self.hook_feedback.add(feedback)
-        if feedback.notice and self.is_running:
-            level = "warning" if feedback.is_failure else "notice"
-            self.write_system_message("informational", content=feedback.notice, level=level)
-        if feedback.stops_turn and event.name == RESULT_EVENT:
-            return [TurnStoppedByHook()]
-        return []
-
-    def accept_call_hook_result(
-        self, request: PermissionRequest, hook: "SettingsHook", result: "HookCommandResult"
-    ) -> None:
-        """Store the texts that a hook command before a tool call has for the model and the user."""
-        from shim.core.claude.hooks.commands import parse_hook_stdout
-
-        event = HookEvent(PRE_TOOL_EVENT, request.call_id, request.tool, request.tool_input)
-        output = parse_hook_stdout(result.stdout, event.name)
-        self._store_hook_feedback(
-            event, parse_hook_feedback(event, output, hook.format_command_line())
-        )
 
     def apply_hook_decision(
         self, request: PermissionRequest, decision: HookDecision
@@ -966,23 +608,10 @@ class ControlSession(ControlOutputWriter):
         if pending is None or not pending.runs_commands or pending.request is not request:
             return False, None
         if decision.allow is False:  # other requests for the same call are also denied
-            self._hook_decisions.add_decision(request.call_id, decision)
+            self.hooks.call_decisions.add_decision(request.call_id, decision)
         elif decision.stops_turn:
-            self._hook_decisions.add_decision(request.call_id, HookDecision(stops_turn=True))
+            self.hooks.call_decisions.add_decision(request.call_id, HookDecision(stops_turn=True))
         return True, self._decide(pending._replace(runs_commands=False, command_decision=decision))
-
-    def record_executed_call(self, call_id: str) -> ToolCallBlocked | TurnStoppedByHook | None:
-        """Record that a tool call has run. Return an action if a hook had denied the call or ends
-        the turn, otherwise None.
-        """
-        self._executed_calls[call_id] = None
-        drop_oldest_entry_if_full(self._executed_calls)
-        decision = self._hook_decisions.get_decision(call_id)
-        if decision.allow is False:
-            return ToolCallBlocked(call_id, decision.reason)
-        if decision.stops_turn:
-            return TurnStoppedByHook()
-        return None
 
     def start_turn(self, prompt: str | None) -> None:
         """Start a turn for the user's message, and call the UserPromptSubmit hooks. `prompt` is None
@@ -991,26 +620,16 @@ class ControlSession(ControlOutputWriter):
         self.is_running = self.has_started = True
         self.session_state.sdk_servers.initialize_servers()
         self.write_session_state("running")
-        self._prompt_text = ""
-        self._prompt_refusal = None
         if prompt is not None:
-            self._prompt_text = prompt
-            self.call_hooks(HookEvent(PROMPT_EVENT), prompt=prompt)
+            self.hooks.call_prompt_hooks(prompt)
 
     def end_turn(self) -> None:
         """End the turn after its result was written. The session state changes from "running" to
         "idle" (contract S18).
         """
         self.is_running = False
-        for table in (
-            self._pending,
-            self._open_hooks,
-            self._open_permission_hooks,
-            self._hook_decisions,
-            self._executed_calls,
-        ):
-            table.clear()
+        self._pending.clear()
+        self.hooks.end_turn()
         if self.session_state.agent_requests is not None:
             self.session_state.agent_requests.stop_runs(TURN_OVER_TEXT)
-        self.hook_feedback.end_turn()
         self.write_session_state("idle")

@@ -45,7 +45,7 @@ class ControlOutputWriter:
     def write_system_message(self, subtype: str, **fields: object) -> None:
         """Write a `system` line."""
         line = {"type": "system", "subtype": subtype, **fields}
-        self._write_line(
+        self.write_line(
             line | {"uuid": self._create_id(), "session_id": self.session_state.options.session_id}
         )
 
@@ -54,15 +54,16 @@ class ControlOutputWriter:
         response = {"subtype": "success", "request_id": request_id, **envelope}
         if body is not None:
             response["response"] = body
-        self._write_line({"type": "control_response", "response": response})
+        self.write_line({"type": "control_response", "response": response})
 
     def _write_error_response(self, request_id: object, refusal: ControlRequestError) -> None:
         response = {"subtype": "error", "request_id": request_id, "error": str(refusal)}
         if refusal.code:
             response["error_code"] = refusal.code
-        self._write_line({"type": "control_response", "response": response})
+        self.write_line({"type": "control_response", "response": response})
 
-    def _write_line(self, line: Mapping[str, Any]) -> None:
+    def write_line(self, line: Mapping[str, Any]) -> None:
+        """Write a line. A line that is too long is shortened."""
         line_json = dump_json(line)
         if len(line_json) > self.session_state.options.max_line_bytes:
             line_json = dump_json(

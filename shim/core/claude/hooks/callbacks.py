@@ -12,17 +12,21 @@ import posixpath
 import re
 from collections.abc import Mapping
 
+from shim.core.policy import PRE_TOOL_EVENT
+from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list, as_str, get_text, list_dicts
 
 PROMPT_EVENT = "UserPromptSubmit"
+RESULT_EVENT, FAILURE_EVENT = "PostToolUse", "PostToolUseFailure"
+RESULT_EVENTS = (RESULT_EVENT, FAILURE_EVENT)
 PERMISSION_EVENT = "PermissionRequest"
 PRE_COMPACT_EVENT, POST_COMPACT_EVENT = "PreCompact", "PostCompact"
 SESSION_START_EVENT, SESSION_END_EVENT = "SessionStart", "SessionEnd"
 STOP_EVENT, STOP_FAILURE_EVENT = "Stop", "StopFailure"
 AGENT_START_EVENT, AGENT_STOP_EVENT = "SubagentStart", "SubagentStop"
 HOOK_EVENTS = (
-    *(PROMPT_EVENT, "PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop", PERMISSION_EVENT),
+    *(PROMPT_EVENT, PRE_TOOL_EVENT, *RESULT_EVENTS, STOP_EVENT, PERMISSION_EVENT),
     *(PRE_COMPACT_EVENT, POST_COMPACT_EVENT, SESSION_START_EVENT, SESSION_END_EVENT),
     *(AGENT_START_EVENT, AGENT_STOP_EVENT, STOP_FAILURE_EVENT),
 )
@@ -54,11 +58,9 @@ NO_REASON_TEXT = "Blocked by hook"  # used if a hook gives no reason
 
 
 class HookEvent(NamedTuple):
-    """An event for hooks. `tool_response` is the tool's result. `has_continued` is set if a Stop
-    hook has already continued the turn. `trigger` is why a session starts or ends, why its context
-    is compacted, or which subagent starts or stops. `duration_ms` is the time from the start of a
-    tool call to its result. `fields` are further members of the input of an event that is not about
-    a tool.
+    """An event for hooks. `tool_response` is the tool's result. `trigger` is why a session starts or
+    ends, why its context is compacted, or which subagent starts or stops. `duration_ms` is the time
+    from the start of a tool call to its result. `fields` are further members of the hook's input.
     """
 
     name: str
@@ -66,7 +68,6 @@ class HookEvent(NamedTuple):
     tool: str = ""
     tool_input: Mapping[str, Any] = {}
     tool_response: object = None
-    has_continued: bool = False
     trigger: str = ""
     duration_ms: int | None = None
     fields: Mapping[str, Any] = {}
@@ -112,6 +113,37 @@ def build_compaction_events(
     return before, after
 
 
+def build_prompt_event(prompt: str) -> HookEvent:
+    """Return the event before a user message is sent to the model."""
+    return HookEvent(PROMPT_EVENT, fields={"prompt": prompt})
+
+
+def build_stop_event(last_text: str, *, has_continued: bool = False) -> HookEvent:
+    """Return the event before a turn ends. `last_text` is the last text of the model.
+    `has_continued` is set if a Stop hook has already continued the turn.
+    """
+    fields = {
+        "stop_hook_active": has_continued,
+        "last_assistant_message": last_text,
+        "background_tasks": [],
+        "session_crons": [],
+    }
+    return HookEvent(STOP_EVENT, fields=fields)
+
+
+class HookContext(NamedTuple):
+    """The members of a hook's input that describe the session. `prompt_id` identifies the user's
+    message, and `effort` is the effort level; both are left out if they are not known.
+    """
+
+    session_id: str
+    transcript_path: str
+    permission_mode: str
+    cwd: str = ""
+    prompt_id: str = ""
+    effort: str | None = None
+
+
 class HookDecision(NamedTuple):
     """A PreToolUse hook's decision. `allow` is True to allow the call without a prompt, False to
     deny the call, and None if the permission rules decide.
@@ -152,23 +184,16 @@ class ToolCallHookDecisions:
     """The hooks' decisions about the tool calls of one turn, by call id."""
 
     def __init__(self) -> None:
-        self._decision_by_call: dict[str, HookDecision] = {}
+        self._decision_by_call = BoundedDict[str, HookDecision](MAX_OPEN_HOOKS)
 
     def get_decision(self, call_id: str) -> HookDecision:
         return self._decision_by_call.get(call_id, HookDecision())
 
     def add_decision(self, call_id: str, decision: HookDecision) -> None:
         self._decision_by_call[call_id] = self.get_decision(call_id).merge(decision)
-        drop_oldest_entry_if_full(self._decision_by_call)
 
     def clear(self) -> None:
         self._decision_by_call.clear()
-
-
-def drop_oldest_entry_if_full(table: dict[str, Any]) -> None:
-    """Remove the oldest entry if the table has more than MAX_OPEN_HOOKS entries."""
-    if len(table) > MAX_OPEN_HOOKS:
-        del table[next(iter(table))]
 
 
 class PromptHookRejection(NamedTuple):
@@ -245,12 +270,12 @@ class HookCallbacks:
     @property
     def can_deny_calls(self) -> bool:
         """Whether any registered callback can deny a tool call."""
-        return bool(self._callbacks.get("PreToolUse"))
+        return bool(self._callbacks.get(PRE_TOOL_EVENT))
 
     @property
     def can_allow_calls(self) -> bool:
         """Whether any registered callback can allow a tool call."""
-        return self.can_deny_calls or bool(self._callbacks.get("PermissionRequest"))
+        return self.can_deny_calls or bool(self._callbacks.get(PERMISSION_EVENT))
 
     def list_callback_ids(self, event: HookEvent) -> list[str]:
         callbacks = self._callbacks.get(event.name, ()) if event.is_for_callbacks else ()
@@ -292,65 +317,33 @@ def matches_tool_name(matcher: str, tool: str) -> bool:
         return True
 
 
-def build_hook_input(
-    event: HookEvent,
-    *,
-    session_id: str,
-    transcript: str,
-    cwd: str,
-    mode: str,
-    prompt: str = "",
-    last_message: str = "",
-    prompt_id: str = "",
-    effort: str | None = None,
-) -> dict[str, Any]:
-    """Return the input that a hook receives. `prompt_id` identifies the user's message, and
-    `effort` is the effort level; both are left out if they are not known.
-    """
+def build_hook_input(event: HookEvent, context: HookContext) -> dict[str, Any]:
+    """Return the input that a hook receives."""
     hook_input: dict[str, Any] = {
-        "session_id": session_id,
-        "transcript_path": transcript,
-        "cwd": cwd,
+        "session_id": context.session_id,
+        "transcript_path": context.transcript_path,
+        "cwd": context.cwd,
     }
-    if prompt_id:
-        hook_input["prompt_id"] = prompt_id
+    if context.prompt_id:
+        hook_input["prompt_id"] = context.prompt_id
     if event.name not in TRIGGER_KEYS:
-        hook_input["permission_mode"] = mode
-    if effort and (event.tool or event.name == "Stop"):
-        hook_input["effort"] = {"level": effort}
+        hook_input["permission_mode"] = context.permission_mode
+    if context.effort and (event.tool or event.name == STOP_EVENT):
+        hook_input["effort"] = {"level": context.effort}
     hook_input["hook_event_name"] = event.name
     if event.name in TRIGGER_KEYS:
         hook_input[TRIGGER_KEYS[event.name]] = event.trigger
-    if event.name == "UserPromptSubmit":
-        hook_input["prompt"] = prompt
-    elif event.name == "Stop":
-        hook_input |= {
-            "stop_hook_active": event.has_continued,
-            "last_assistant_message": last_message,
-            "background_tasks": [],
-            "session_crons": [],
-        }
-    elif not event.tool:
-        hook_input |= event.fields
-    elif event.name == PERMISSION_EVENT:
-        hook_input |= {
-            "tool_name": event.tool,
-            "tool_input": event.tool_input,
-            **event.fields,
-        }
-    else:
-        hook_input |= {
-            "tool_name": event.tool,
-            "tool_input": event.tool_input,
-            "tool_use_id": event.call_id,
-        }
-        if event.name == "PostToolUse":
+    if event.tool:
+        hook_input |= {"tool_name": event.tool, "tool_input": event.tool_input}
+        if event.name != PERMISSION_EVENT:
+            hook_input["tool_use_id"] = event.call_id
+        if event.name == RESULT_EVENT:
             hook_input["tool_response"] = event.tool_response
-        elif event.name == "PostToolUseFailure":
+        elif event.name == FAILURE_EVENT:
             hook_input |= {"error": event.tool_response, "is_interrupt": False}
         if event.duration_ms is not None:
             hook_input["duration_ms"] = event.duration_ms
-    return hook_input
+    return {**hook_input, **event.fields}
 
 
 def find_wrong_event_name(event: HookEvent, answer: object) -> str:
@@ -381,8 +374,10 @@ def parse_hook_output(output: object) -> HookDecision:
     """
     if not isinstance(output, dict):
         return HookDecision()
-    if wrong_name := find_wrong_event_name(HookEvent("PreToolUse"), output):
-        return HookDecision(False, WRONG_EVENT_TEXT.format(expected="PreToolUse", name=wrong_name))
+    if wrong_name := find_wrong_event_name(HookEvent(PRE_TOOL_EVENT), output):
+        return HookDecision(
+            False, WRONG_EVENT_TEXT.format(expected=PRE_TOOL_EVENT, name=wrong_name)
+        )
     specific_output = as_dict(output.get("hookSpecificOutput"))
     permission_decision = specific_output.get("permissionDecision")
     legacy_decision = output.get("decision")

@@ -16,6 +16,7 @@ from shim.core.claude.hooks.callbacks import (
     NO_REASON_TEXT,
     SESSION_START_EVENT,
     TOOL_NAMES,
+    HookContext,
     HookDecision,
     HookEvent,
     build_hook_input,
@@ -36,16 +37,6 @@ NO_STDERR_TEXT = "No stderr output"
 TEXT_EVENTS = ("UserPromptSubmit", SESSION_START_EVENT)
 # The hooks of a subagent's run. The other events belong to the session.
 AGENT_EVENTS = ("PostToolUse", "PostToolUseFailure", "PermissionRequest")
-
-
-class HookContext(NamedTuple):
-    """The fields that a hook receives in addition to the tool call: the shim's session id, the
-    transcript's path and the permission mode.
-    """
-
-    session_id: str
-    transcript_path: str
-    permission_mode: str
 
 
 class HookCommandCall(NamedTuple):
@@ -138,19 +129,12 @@ def _is_certain_to_meet_condition(
 # -- input and result ------------------------------------------------------------------------------
 
 
-def encode_hook_input(event: HookEvent, context: HookContext, cwd: str) -> bytes:
+def encode_hook_input(event: HookEvent, context: HookContext) -> bytes:
     """Encode the JSON line that a hook command before a tool call reads from stdin."""
     tool_name = next(
         (alias for alias, name in TOOL_ALIASES.items() if name == event.tool), event.tool
     )
-    hook_input = build_hook_input(
-        event._replace(tool=tool_name),
-        session_id=context.session_id,
-        transcript=context.transcript_path,
-        cwd=cwd,
-        mode=context.permission_mode,
-    )
-    return dump_json(hook_input) + b"\n"
+    return dump_json(build_hook_input(event._replace(tool=tool_name), context)) + b"\n"
 
 
 def decide_from_hook_result(

@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import Mapping
 
 from shim.core.claude.hooks.callbacks import (
-    MAX_OPEN_HOOKS,
     NO_REASON_TEXT,
     POST_COMPACT_EVENT,
     PRE_COMPACT_EVENT,
     PROMPT_EVENT,
+    RESULT_EVENT,
+    RESULT_EVENTS,
     SESSION_END_EVENT,
     SESSION_START_EVENT,
     STOP_EVENT,
@@ -24,16 +25,13 @@ from shim.core.claude.hooks.callbacks import (
     HookEvent,
     find_wrong_event_name,
 )
-from shim.core.reading.bounded_dict import BoundedDict
+from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_str, get_text
 
-CALL_EVENT = "PreToolUse"
-RESULT_EVENT = "PostToolUse"
-RESULT_EVENTS = (RESULT_EVENT, "PostToolUseFailure")
 # The events whose hooks can stop the turn after a tool call. As in the real claude, the hooks of a
 # failed call cannot.
-STOPPING_EVENTS = (CALL_EVENT, RESULT_EVENT)
+STOPPING_EVENTS = (PRE_TOOL_EVENT, RESULT_EVENT)
 # The maximum number of texts that wait for the model. Without a limit, a hook that answers again
 # and again could fill the memory.
 MAX_TEXTS = 100
@@ -130,36 +128,16 @@ class HookFeedbackQueue:
     """
 
     def __init__(self) -> None:
-        self._open_events = BoundedDict[str, tuple[HookEvent, str]](MAX_OPEN_HOOKS)
         self._texts = deque[str](maxlen=MAX_TEXTS)
         self._texts_for_next_turn = deque[str](maxlen=MAX_TEXTS)
         self._visible_texts: list[str] = []
         self.needs_answer = self.stops_turn = self.has_late_context = False
 
-    def open_request(self, request_id: str, event: HookEvent, callback_id: str = "") -> None:
-        """Record a request to a hook, whose answer may contain feedback."""
-        self._open_events[request_id] = event, callback_id
-
-    def close_request(self, request_id: str) -> tuple[HookEvent, str] | None:
-        """Return the event of an open request and the id of the callback. Return None if the
-        request is not open.
-        """
-        return self._open_events.pop(request_id, None)
-
-    def close_requests(self) -> None:
-        """Ignore the answers to the requests that are still open."""
-        self._open_events.clear()
-
     def end_turn(self) -> None:
-        """Ignore open requests. The texts stay, because the next message contains them."""
-        self.close_requests()
+        """End a turn. The texts stay, because the next message contains them."""
         self._texts.extend(self._texts_for_next_turn)
         self._texts_for_next_turn.clear()
         self.needs_answer = self.stops_turn = False
-
-    @property
-    def has_open_requests(self) -> bool:
-        return bool(self._open_events)
 
     def add(self, feedback: HookFeedback) -> None:
         if feedback.stops_turn:

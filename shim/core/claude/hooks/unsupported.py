@@ -9,10 +9,12 @@ from shim.core.claude.hooks.callbacks import (
     PERMISSION_EVENT,
     POST_COMPACT_EVENT,
     PRE_COMPACT_EVENT,
+    RESULT_EVENT,
+    RESULT_EVENTS,
     SESSION_START_EVENT,
     STOP_EVENT,
 )
-from shim.core.claude.hooks.feedback import CALL_EVENT, RESULT_EVENT, RESULT_EVENTS
+from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.policy.policy import UnsupportedRule
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.typed import NamedTuple
@@ -117,12 +119,12 @@ def _list_unsupported_members(event: str, support: HookSupport) -> list[tuple[st
     members = []
     if event == RESULT_EVENT:
         members.append(("updatedToolOutput", f"the model of {name} already has the output"))
-    if event in (CALL_EVENT, PERMISSION_EVENT) and not support.changes_input:
+    if event in (PRE_TOOL_EVENT, PERMISSION_EVENT) and not support.changes_input:
         reason = f"{name} refuses the call, and its model learns the allowed input"
         members.append(("updatedInput", reason))
-    if event in (CALL_EVENT, PERMISSION_EVENT) and not support.passes_reasons:
+    if event in (PRE_TOOL_EVENT, PERMISSION_EVENT) and not support.passes_reasons:
         members.append(("reason", f"{name} may not tell its model why a call was denied"))
-    if event == CALL_EVENT and not support.accepts_steering:
+    if event == PRE_TOOL_EVENT and not support.accepts_steering:
         members.append(
             ("additionalContext", f"{name} receives it with the next message, if there is one")
         )
@@ -138,7 +140,7 @@ def _explain_smaller_effect(event: str, support: HookSupport) -> str:
         return f"{name} has a process for each message, so no hook continues a turn"
     if event in RESULT_EVENTS and not support.accepts_steering:
         return f"{name} receives the additionalContext with the next message, if there is one"
-    if event == CALL_EVENT and not support.denies_calls:
+    if event == PRE_TOOL_EVENT and not support.denies_calls:
         return f"{name} does not ask in this mode, so a denied call ends the turn"
     if event == PERMISSION_EVENT and not support.asks_permissions:
         return f"{name} runs its tools without asking, so these hooks are not called"
