@@ -138,23 +138,26 @@ class MessageLoop(ConversationLoop):
         await child_driver.call_session_hooks(HookEvent(event, trigger=trigger))
 
     async def _run_turns(self) -> None:
-        launcher = self._driver.active_child_driver.launcher
-        await self._call_session_hooks("SessionStart", launcher.session_state.options.start_trigger)
+        state = self._driver.active_child_driver.launcher.session_state
+        await self._call_session_hooks("SessionStart", state.options.start_trigger)
         while (message := await self._wait_for_message()) is not None:
+            command = state.parse_local_command(message)
+            if self._session_lines is not None:
+                # No hooks run for a command that the shim answers.
+                self._session_lines.start_turn(message.text if command is None else None)
             self._turn_running = True
             if self._recorder is not None:
                 self._recorder.turn_number += 1
             await self._write_control_lines()
-            command_call = self._find_command_call(message)
-            if command_call is not None:
-                from shim.core.claude.command_files import name_invocation
-
-                message = name_invocation(message, command_call)
-            if self._parse_local_command(message) is None:
+            command_call = None
+            if command is None:
+                command_call = state.find_command_call(message)
+                if command_call is not None:
+                    message = command_call.name_invocation(message)
                 self._output.write_prompt_to_transcript(message)
             self._message_taken = False
             self._wake_waiters()
-            await self._answer_message(message, command_call)
+            await self._answer_message(message, command, command_call)
             self._turn_running = False
             if self._session_lines is not None:
                 self._session_lines.end_turn()
@@ -164,23 +167,21 @@ class MessageLoop(ConversationLoop):
                 self._record_result(stream)
                 await self._output.finish_turn(stream.turn)
 
-    def _find_command_call(self, message: UserMessage) -> "CommandCall | None":
-        """Return the command file that a message invokes, or None."""
-        if "/" not in message.text or self._parse_local_command(message) is not None:
-            return None
-        launcher = self._driver.active_child_driver.launcher
-        return launcher.session_state.find_command_call(message)
-
     async def _answer_message(
-        self, message: UserMessage, command_call: "CommandCall | None" = None
+        self,
+        message: UserMessage,
+        command: "LocalCommand | None",
+        command_call: "CommandCall | None",
     ) -> None:
         """Run a turn for a message. No turn runs if a hook rejects the message, or if the message
         is only context for the next one.
+
+        `command` is the command in the message that the shim answers. `command_call` is the
+        invocation of a command file.
         """
         refusal = await self._wait_for_prompt_hooks()
         child_driver = self._driver.active_child_driver
         stream = child_driver.stream
-        command = self._parse_local_command(message)
         if self._is_ending or self._interrupted_early:  # interrupted before the turn started
             await child_driver.cancel_turn(message)
         elif command is not None:
@@ -223,7 +224,6 @@ class MessageLoop(ConversationLoop):
             expand_command,
             list_ignored_fields,
         )
-        from shim.core.claude.command_files import build_expanded_message
 
         child_driver = self._driver.active_child_driver
         state = child_driver.launcher.session_state
@@ -256,7 +256,7 @@ class MessageLoop(ConversationLoop):
         for field in state.ignored_command_fields:
             warn(f"`{field.what}` in the header of {field.source} has no effect: {field.reason}\n")
         self._output.write_command_text_to_transcript(text)
-        await self._run_turn(build_expanded_message(message, command_call, text))
+        await self._run_turn(command_call.expand_message(message, text))
         state.ignored_command_fields = ()
 
     async def _answer_local_command(self, message: UserMessage, command: "LocalCommand") -> None:
@@ -353,26 +353,10 @@ class MessageLoop(ConversationLoop):
                 message = self._messages.popleft().assign_uuid(create_uuid)
                 self._turn_number += 1
                 self._message_taken = True
-                if self._session_lines is not None:
-                    self._session_lines.start_turn(self._find_hook_prompt(message))
-                self._wake_waiters()
                 return message
             if not self._reads_stdin:
                 return None
             await self._wakeup.wait()
-        return None
-
-    def _parse_local_command(self, message: UserMessage) -> "LocalCommand | None":
-        """Return the command in a message if the shim itself answers this command, or None."""
-        launcher = self._driver.active_child_driver.launcher
-        return launcher.session_state.parse_local_command(message)
-
-    def _find_hook_prompt(self, message: UserMessage) -> str | None:
-        """Return the prompt for UserPromptSubmit hooks. Return None for a command, for which no
-        hooks run.
-        """
-        if self._parse_local_command(message) is None:
-            return message.text
         return None
 
     # -- the frontend's lines ----------------------------------------------------------------------
@@ -443,9 +427,7 @@ class MessageLoop(ConversationLoop):
                 await child_driver.apply_setting_change(action)
             elif isinstance(action, TitleChanged):
                 self._output.write_title_to_transcript(action.title)
-        child_driver = self._driver.active_child_driver
-        child_driver.start_permission_hooks()
-        child_driver.check_hook_answers()
+        self._driver.active_child_driver.check_hooks()
         self._wake_waiters()
 
     async def _wait_for_turn_start(self, control: "ControlSession") -> None:

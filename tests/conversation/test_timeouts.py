@@ -312,6 +312,7 @@ def test_invalid_timeout_is_rejected(box, key, value):
 WAITS = [
     "conversation.drivers.driver",
     "conversation.drivers.per_turn_driver",
+    "conversation.drivers.permission_decider",
     "conversation.drivers.persistent_driver",
     "conversation.message_loop",
     "conversation.passthrough",

@@ -178,8 +178,11 @@ class ChildDriver:
         """Stop the child, at the end of the conversation or after a failure."""
         raise NotImplementedError
 
-    def check_hook_answers(self) -> None:
-        """Do nothing, because this driver does not wait for the answers of hooks."""
+    def check_hooks(self) -> None:
+        """Start the commands of PermissionRequest hooks that were requested, and continue a turn if
+        all hooks have answered. This class does nothing, because it asks no permission and does not
+        wait for hooks.
+        """
 
     async def send_steering_messages(self) -> None:
         """Do nothing, because a one-message child cannot read further messages."""
@@ -284,9 +287,6 @@ class ChildDriver:
         if self._hook_commands is None:
             return ()
         return await self._hook_commands.run_requested_commands()
-
-    def start_permission_hooks(self) -> None:
-        """Do nothing, because this driver asks no permission."""
 
     def cancel_hook_commands(self) -> None:
         """End the hook commands that are running. Their answers have no effect."""
@@ -396,9 +396,13 @@ class ChildDriver:
 
     # -- the start of a turn -----------------------------------------------------------------------
 
-    def _start_turn(self, stream: ChildStream, message: UserMessage) -> None:
+    def _start_turn(
+        self, stream: ChildStream, message: UserMessage, *, calls_hooks: bool = True
+    ) -> None:
         """Start the turn in the stream, with the message that the turn will answer."""
-        has_hooks = self._control is not None and self._control.hooks.has_hooks
+        has_hooks = False
+        if calls_hooks and self._control is not None:
+            has_hooks = self._control.hooks.has_hooks
         stream.set_user_message(
             message,
             replays_message=self.launcher.turn_lifecycle.replays_user_messages,
@@ -413,12 +417,7 @@ class ChildDriver:
     def _create_unstarted_stream(self, message: UserMessage) -> ChildStream:
         """Create a stream for a message that no child will answer."""
         stream = self.open_stream(self.stream)
-        stream.set_user_message(
-            message,
-            replays_message=self.launcher.turn_lifecycle.replays_user_messages,
-            has_hooks=False,
-            list_accepted_kinds=self._list_accepted_kinds,
-        )
+        self._start_turn(stream, message, calls_hooks=False)
         return stream
 
     async def refuse_turn(self, message: UserMessage, error: Exception) -> None:
@@ -458,17 +457,11 @@ class ChildDriver:
         """Return the stream for a message that is not sent to the vendor. A running child keeps
         running for the next message.
         """
-        if self._child is not None and self.stream is not None:
-            stream = self.stream
-            stream.start_turn(self.launcher.turn_lifecycle.build_turn_config())
-            stream.set_user_message(
-                message,
-                replays_message=self.launcher.turn_lifecycle.replays_user_messages,
-                has_hooks=False,
-                list_accepted_kinds=self._list_accepted_kinds,
-            )
-            return stream
-        return self._create_unstarted_stream(message)
+        if self._child is None or self.stream is None:
+            return self._create_unstarted_stream(message)
+        self.stream.start_turn(self.launcher.turn_lifecycle.build_turn_config())
+        self._start_turn(self.stream, message, calls_hooks=False)
+        return self.stream
 
     # -- commands of Claude ------------------------------------------------------------------------
 
@@ -545,8 +538,7 @@ class ChildDriver:
         """
         if self.stream is not None and self._child is not None:
             self.stream.turn.stop_for_forbidden_call(call_id, reason)
-            await self.write_output_and_run_commands(*self.stream.take_output())
-            await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
+            await self._write_result_and_stop(self.stream, self._child)
 
     async def stop_turn_for_hook(self) -> None:
         """Write the result of a turn that a hook ends after a tool call, and stop the child.
@@ -556,8 +548,11 @@ class ChildDriver:
         if self.stream is not None and self._child is not None:
             self._runs_stop_hooks_at_end = False
             self.stream.turn.stop_by_hook()
-            await self.write_output_and_run_commands(*self.stream.take_output())
-            await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
+            await self._write_result_and_stop(self.stream, self._child)
+
+    async def _write_result_and_stop(self, stream: ChildStream, child: Child) -> None:
+        await self.write_output_and_run_commands(*stream.take_output())
+        await child.stop(self.launcher.adapter.shutdown.interrupt_signal)
 
     def abandon_turn(self, reason: str, cause: TurnEndCause) -> None:
         """End the running turn and stop its child. `reason` is reported in the result."""

@@ -3,18 +3,16 @@
 Messages and permission decisions are written to the child's stdin.
 """
 
-import contextlib
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskGroup
 
-from shim.conversation.drivers.call_decisions import ToolCallDecisions
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import ChildLauncher
+from shim.conversation.drivers.permission_decider import HOOK_TIMEOUT_S, PermissionDecider
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (
     AskPermissionCommand,
@@ -26,9 +24,8 @@ from shim.core.adapter.commands import (
 )
 from shim.core.adapter.request import ChildInput
 from shim.core.claude.control import ControlSession
-from shim.core.claude.control.actions import PermissionAnswered, SettingChanged
+from shim.core.claude.control.actions import SettingChanged
 from shim.core.claude.hooks.callbacks import (
-    HookContext,
     HookEvent,
     build_compaction_events,
     build_prompt_event,
@@ -42,7 +39,6 @@ from shim.core.claude.permissions import (
     PermissionRequest,
 )
 from shim.core.errors import ShimError
-from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.turn.outcome import STOP_HOOK_PREVENTED
 from shim.io.ids import create_uuid
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
@@ -52,7 +48,6 @@ from shim.process.spawn import ChildSpawnResult
 if TYPE_CHECKING:
     from shim.conversation.drivers.event_hook_runner import EventHookRunner
     from shim.conversation.drivers.turn_lifecycle import TranslatorFactory
-    from shim.core.claude.hooks.commands import HookCommandCall
     from shim.core.claude.local_commands import LocalCommand
 
 INTERRUPT_TIMEOUT_S = 1.5  # for a child to end an interrupted turn; then the child is stopped
@@ -61,15 +56,11 @@ WRITE_TIMEOUT_S = 60.0
 # How long the shim waits for the child to read a line from the frontend. Then the shim handles the
 # frontend's next line.
 FRONTEND_LINE_WAIT_S = 0.5
-HOOK_TIMEOUT_S = 60.0  # as long as the real claude waits for the frontend's hooks
 # The number of times that hooks can continue a turn. A Stop hook that always blocks would never let
 # the turn end.
 MAX_HOOK_CONTINUATIONS = 50
 # The number of heartbeats within one heartbeat timeout. Two of them may be lost without harm.
 HEARTBEATS_PER_TIMEOUT = 3
-# The reasons why a permission request is waiting.
-WAIT_FOR_HOOKS = "hooks"
-WAIT_FOR_ANSWER = "answer"
 # The number of output chunks that are skipped between two turns. Further output is read as part of
 # the next answer.
 MAX_LATE_CHUNKS = 256
@@ -109,13 +100,11 @@ class PersistentDriver(ChildDriver):
         self._phase = TurnPhase.IDLE
         self._needs_restart = False  # a setting has changed that the running child cannot apply
         self._first_child = first_child
-        self._decided_calls = ToolCallDecisions()
+        self._permissions = PermissionDecider(self, output, control, tasks, hook_commands)
         self._compaction_command: LocalCommand | None = None  # the command of the running turn
         self._hooks_answered = anyio.Event()
         self._waits_for_hooks = False  # the vendor has completed its turn, but hooks are running
         self._service_scope = anyio.CancelScope()  # for tasks that run as long as the child
-        # The waits for hooks or for the frontend's answer, by reason and the vendor's request id.
-        self._wait_scopes: dict[tuple[str, str], anyio.CancelScope] = {}
 
     @property
     def _control_session(self) -> ControlSession:
@@ -138,7 +127,7 @@ class PersistentDriver(ChildDriver):
         """Send a message to the child, and translate the child's output until the turn is over."""
         self._reset_turn()
         self._deadlines.reset()
-        self._decided_calls.finish_turn()
+        self._permissions.decided_calls.finish_turn()
         if self._child is not None and (
             self._needs_restart or not self._child_input.can_accept_prompts
         ):
@@ -337,8 +326,8 @@ class PersistentDriver(ChildDriver):
         self._waits_for_hooks = False
         hooks.skip_feedback()
 
-    def check_hook_answers(self) -> None:
-        """Let `_wait_for_hook_answers` check whether all hooks have answered."""
+    def check_hooks(self) -> None:
+        self._permissions.start_permission_hooks()
         self._hooks_answered.set()
 
     async def _end_turn(self, child: Child, stream: ChildStream, *, is_done: bool) -> bool:
@@ -346,7 +335,7 @@ class PersistentDriver(ChildDriver):
 
         `is_done` means that the turn is over. Otherwise the child's stdout has ended.
         """
-        self._cancel_waits()
+        self._permissions.cancel_waits()
         if not is_done:
             is_closed = await self._close_turn(child, stream)
             await self._release_child(child)
@@ -354,12 +343,7 @@ class PersistentDriver(ChildDriver):
         if self._stage is TurnStage.VENDOR_DONE:
             # The turn is over. Answer the vendor's open permission requests with a denial.
             for request in self._control_session.pending_permission_requests:
-                await self._write_to_child(
-                    child,
-                    self._child_input.encode_permission_response(
-                        request, PermissionDecision(False, ends_turn=True)
-                    ),
-                )
+                await self._deny_late_request(child, request)
             await self._write_turn_end(*stream.finish())
         else:  # the shim ended the turn before the vendor did
             await child.stop(self.launcher.adapter.shutdown.interrupt_signal)
@@ -491,7 +475,8 @@ class PersistentDriver(ChildDriver):
             case AskPermissionCommand(request):
                 await self._ask_permission(request)
             case WithdrawPermissionCommand(request_id) if child is not None:
-                await self._withdraw_prompt(child, request_id)
+                for request in await self._permissions.withdraw(request_id):
+                    await self._deny_late_request(child, request)
             case _:
                 await super()._execute_after_write(command)
 
@@ -508,141 +493,14 @@ class PersistentDriver(ChildDriver):
         elif self._interrupted:
             await self.send_decision(request, PermissionDecision(False, ends_turn=True))
             return
-        has_hook_commands = bool(self.launcher.policy.hooks)
-        decision = self._find_earlier_grant(request)
-        if not decision:
-            decision = self._defer_decision(request)
-        if not decision:
-            decision = self._control_session.ask_permission(
-                request, has_hook_commands=has_hook_commands
-            )
-        if decision is None and has_hook_commands:
-            self._tasks.start_soon(self._run_hooks, request)
-            return
-        await self._deliver_prompt(request, decision)
+        await self._permissions.ask(request)
 
-    async def _run_hooks(self, request: PermissionRequest) -> None:
-        """Run the hook commands from Claude's settings files for a tool call. If the permission
-        request is still open, continue with the decision.
-        """
-        from shim.conversation.drivers.hook_runner import run_hooks
-
-        launcher = self.launcher
-        state = self.launcher.session_state
-        hook_context = HookContext(
-            state.options.session_id, state.options.find_transcript(), state.mode
+    async def _deny_late_request(self, child: Child, request: PermissionRequest) -> None:
+        """Answer a permission request that is decided no more. The vendor waits for an answer."""
+        denial = PermissionDecision(False, ends_turn=True)
+        await self._write_to_child(
+            child, self._child_input.encode_permission_response(request, denial)
         )
-        call = HookEvent(PRE_TOOL_EVENT, request.call_id, request.tool, request.tool_input)
-        with anyio.CancelScope() as scope:
-            self._wait_scopes[WAIT_FOR_HOOKS, request.request_id] = scope
-            hook_decision = await run_hooks(
-                launcher.policy,
-                call,
-                hook_context,
-                launcher.child_environment,
-                partial(self._control_session.hooks.accept_result_before_call, call),
-            )
-        if scope.cancelled_caught:
-            return
-        self._wait_scopes.pop((WAIT_FOR_HOOKS, request.request_id), None)
-        is_open, decision = self._control_session.apply_hook_decision(request, hook_decision)
-        with contextlib.suppress(FrontendDisconnectedError):  # the turn also detects the disconnect
-            if is_open:
-                await self._deliver_prompt(request, decision)
-
-    async def _deliver_prompt(
-        self, request: PermissionRequest, decision: PermissionDecision | None
-    ) -> None:
-        """Write the permission prompt to the frontend, or send the decision to the vendor.
-
-        `decision` is None while hooks or the frontend still have to decide.
-        """
-        await self._output.write_lines(self._control_session.take_output())
-        self.launcher.context.log(
-            "asked", level="debug", tool=request.tool, frontend=decision is None
-        )
-        self.start_permission_hooks()
-        if decision is not None:
-            await self.send_decision(request, decision)
-        elif self._control_session.is_awaiting_hook_decisions(request):
-            self._tasks.start_soon(self._skip_slow_hooks, request)
-        else:
-            self._tasks.start_soon(self._expire_prompt, request)
-
-    def start_permission_hooks(self) -> None:
-        """Start the commands of PermissionRequest hooks. They run while a person can answer the
-        prompt.
-        """
-        for call in self._control_session.hooks.take_permission_calls():
-            self._tasks.start_soon(self._run_permission_hook, call)
-
-    async def _run_permission_hook(self, call: "HookCommandCall") -> None:
-        """Run a command of a PermissionRequest hook, and send its decision to the vendor."""
-        assert self._hook_commands is not None
-        for action in await self._hook_commands.run_commands((call,)):
-            with contextlib.suppress(
-                FrontendDisconnectedError
-            ):  # the turn also detects the disconnect
-                match action:
-                    case PermissionAnswered(request, decision):
-                        await self.send_decision(request, decision)
-                    case SettingChanged():
-                        await self.apply_setting_change(action)
-
-    async def _skip_slow_hooks(self, request: PermissionRequest) -> None:
-        """Continue a permission request without the hooks that did not answer in time. The commands
-        of PermissionRequest hooks have their own timeout.
-        """
-        await anyio.sleep(HOOK_TIMEOUT_S)
-        while self._control_session.hooks.is_running_command(request.call_id):
-            await anyio.sleep(HOOK_TIMEOUT_S)
-        if self._control_session.is_awaiting_hook_decisions(request):
-            decision = self._control_session.ask_permission_without_hooks(request)
-            with contextlib.suppress(
-                FrontendDisconnectedError
-            ):  # the turn also detects the disconnect
-                await self._deliver_prompt(request, decision)
-
-    async def _expire_prompt(self, request: PermissionRequest) -> None:
-        """Deny a permission request that the frontend does not answer in time."""
-        timeout_s = min(
-            self._control_session.prompt_timeout_s, self.launcher.timeouts["permission_timeout"]
-        )
-        with anyio.CancelScope() as scope:
-            self._wait_scopes[WAIT_FOR_ANSWER, request.request_id] = scope
-            await anyio.sleep(timeout_s)
-        if scope.cancelled_caught:
-            return
-        self._wait_scopes.pop((WAIT_FOR_ANSWER, request.request_id), None)
-        decision = self._control_session.expire_permission_request(request)
-        if decision is not None:
-            with contextlib.suppress(
-                FrontendDisconnectedError
-            ):  # the turn also detects the disconnect
-                await self._output.write_lines(self._control_session.take_output())
-                await self.send_decision(request, decision)
-
-    async def _withdraw_prompt(self, child: Child, request_id: str) -> None:
-        """Cancel the permission prompt for a request that the vendor has withdrawn."""
-        for request in self._control_session.pending_permission_requests:
-            if (
-                request.request_id == request_id
-                and self._control_session.expire_permission_request(request) is not None
-            ):
-                await self._output.write_lines(self._control_session.take_output())
-                await self._write_to_child(
-                    child,
-                    self._child_input.encode_permission_response(
-                        request, PermissionDecision(False, ends_turn=True)
-                    ),
-                )
-
-    def _cancel_waits(self) -> None:
-        """Stop waiting for hooks and for the frontend's answers."""
-        for scope in self._wait_scopes.values():
-            scope.cancel()
-        self._wait_scopes.clear()
-        self._decided_calls.finish_turn()
 
     async def decide_tool_call(
         self, tool: str, tool_input: Mapping[str, Any]
@@ -659,13 +517,12 @@ class PersistentDriver(ChildDriver):
                 await self.write_output_and_run_commands(*self.stream.take_output())
             except FrontendDisconnectedError:  # the turn also detects the disconnect
                 return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
-        earlier_grant = self._decided_calls.take_decision(tool, tool_input)
+        decided_calls = self._permissions.decided_calls
+        earlier_grant = decided_calls.take_decision(tool, tool_input)
         if earlier_grant is not None:
             return earlier_grant
-        request_id, answer = self._decided_calls.add_pending_request()
-        call_id = self._find_open_call(tool, tool_input)
-        if not call_id:
-            call_id = request_id
+        request_id, answer = decided_calls.add_pending_request()
+        call_id = self._find_open_call(tool, tool_input) or request_id
         try:
             await self._ask_permission(
                 PermissionRequest(request_id, call_id, tool, tool_input, tool, tool_input)
@@ -675,7 +532,7 @@ class PersistentDriver(ChildDriver):
             # The turn also detects the disconnect. An error raised here would end all relays.
             return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         finally:
-            self._decided_calls.discard_pending_request(request_id)
+            decided_calls.discard_pending_request(request_id)
 
     def _find_open_call(self, tool: str, tool_input: Mapping[str, Any]) -> str | None:
         """Return the id of the tool's open call with these arguments, or None.
@@ -691,37 +548,13 @@ class PersistentDriver(ChildDriver):
                     return call_id
         return None
 
-    def _defer_decision(self, request: PermissionRequest) -> PermissionDecision | None:
-        """Approve a permission request without arguments if `decide_tool_call` will make the real
-        decision. Otherwise return None.
-        """
-        state = self._control_session.session_state
-        if request.refusal or request.vendor_input or not state.receives_calls_of(request.tool):
-            return None
-        if self._decided_calls.is_pending(request.request_id):
-            return None
-        if state.evaluate_tool_call(request.tool, {}).outcome == "ask":
-            return PermissionDecision(True)
-        return None
-
-    def _find_earlier_grant(self, request: PermissionRequest) -> PermissionDecision | None:
-        """Return the stored decision for a tool call that the vendor repeats with changed
-        arguments, or None. Each decision is used only once.
-        """
-        if request.refusal:
-            return None
-        return self._decided_calls.take_decision(request.tool, request.tool_input)
-
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         """Send a permission decision to the vendor. A denial is also recorded in the turn. If the
         decision ends the turn, the turn is interrupted.
         """
         child = self._child
         stream = self.stream
-        if (
-            scope := self._wait_scopes.pop((WAIT_FOR_ANSWER, request.request_id), None)
-        ) is not None:
-            scope.cancel()
+        self._permissions.end_prompt(request)
         if child is None or stream is None:
             return
         call_fields = {"tool": request.tool, "input": request.tool_input, "call": request.call_id}
@@ -733,7 +566,7 @@ class PersistentDriver(ChildDriver):
         except ValueError as error:
             # This vendor cannot change a call's arguments. The call is denied. If the model repeats
             # the call with the changed arguments, that call is allowed once.
-            self._decided_calls.allow_call_once(
+            self._permissions.decided_calls.allow_call_once(
                 request.tool, decision.updated_input or {}, PermissionDecision(True)
             )
             decision = PermissionDecision(False, message=str(error))
@@ -765,14 +598,16 @@ class PersistentDriver(ChildDriver):
         If a call to one of the frontend's own tools is waiting, it receives the decision here, with
         any changed arguments.
         """
-        if self._decided_calls.resolve_pending_request(request.request_id, decision):
+        if self._permissions.decided_calls.resolve_pending_request(request.request_id, decision):
             return b""
         if (
             decision.allow
             and request.vendor_input
             and self._control_session.session_state.receives_calls_of(request.tool)
         ):
-            self._decided_calls.allow_call_once(request.tool, request.tool_input, decision)
+            self._permissions.decided_calls.allow_call_once(
+                request.tool, request.tool_input, decision
+            )
             decision = decision._replace(updated_input=None)
         return self._child_input.encode_permission_response(request, decision)
 
@@ -797,52 +632,54 @@ class PersistentDriver(ChildDriver):
         Otherwise each message waits for a turn of its own.
         """
         await self._send_hook_texts()
-        messages = self._control_session.queued_messages
-        while (
-            message := next(
-                (
-                    queued
-                    for queued in messages
-                    if queued.priority not in (PRIORITY_NOW, PRIORITY_LATER)
-                ),
-                None,
-            )
-        ) is not None:
-            child = self._child
-            stream = self.stream
-            if (
-                not message.needs_reply
-                or self._control_session.session_state.parse_local_command(message) is not None
-                or self._control_session.session_state.find_command_call(message) is not None
-            ):
-                # This message and all later ones wait for the next turn.
-                return
-            if (
-                self._interrupted
-                or self._stalled
-                or child is None
-                or stream is None
-                or self._phase is not TurnPhase.READING
-                or not stream.can_accept_steering_message
-            ):
+        while (stream := self._find_steerable_stream()) and stream.can_accept_steering_message:
+            message = self._find_steering_message()
+            if message is None:
                 return
             line = self._child_input.encode_steering_message(self._encode_prompt(message))
             if line is None:
                 return
-            messages.remove(message)
-            stream.turn.add_steering_message(message.assign_uuid(create_uuid))
-            await self._write_frontend_line(child, line)
+            self._control_session.queued_messages.remove(message)
+            await self._steer_turn(stream, message.assign_uuid(create_uuid), line)
+
+    def _find_steerable_stream(self) -> ChildStream | None:
+        """Return the stream of the running turn if the child can read a further message now, or
+        None.
+        """
+        if self._interrupted or self._stalled or self._phase is not TurnPhase.READING:
+            return None
+        return self.stream
+
+    def _find_steering_message(self) -> UserMessage | None:
+        """Return the first queued message that may be sent into the running turn, or None. A
+        command, a message without a reply, and all later messages wait for the next turn.
+        """
+        state = self._control_session.session_state
+        for message in self._control_session.queued_messages:
+            if message.priority in (PRIORITY_NOW, PRIORITY_LATER):
+                continue
+            if (
+                not message.needs_reply
+                or state.parse_local_command(message) is not None
+                or state.find_command_call(message) is not None
+            ):
+                return None
+            return message
+        return None
+
+    async def _steer_turn(self, stream: ChildStream, message: UserMessage, line: bytes) -> None:
+        """Send a message into the running turn. `line` is the encoded message."""
+        assert self._child is not None
+        stream.turn.add_steering_message(message)
+        await self._write_frontend_line(self._child, line)
 
     async def _send_hook_texts(self) -> None:
         """Send the texts of hooks into the running turn if the vendor accepts messages during a
         turn. If the vendor has already requested its last reply, it continues the turn to answer
         the texts.
         """
-        child = self._child
-        stream = self.stream
-        if child is None or stream is None or self._phase is not TurnPhase.READING:
-            return
-        if self._interrupted or self._stalled or self._stage is not TurnStage.RUNNING:
+        stream = self._find_steerable_stream()
+        if stream is None or self._stage is not TurnStage.RUNNING:
             return
         feedback = self._control_session.hooks.feedback
         needs_answer = feedback.needs_answer
@@ -855,8 +692,7 @@ class PersistentDriver(ChildDriver):
             feedback.put_back(model_text)
             feedback.needs_answer = needs_answer
             return
-        stream.turn.add_steering_message(message)
-        await self._write_frontend_line(child, line)
+        await self._steer_turn(stream, message, line)
 
     def _list_unread_messages(self, stream: ChildStream) -> list[UserMessage]:
         """Return the messages that were sent into the turn but not answered in it.
@@ -967,7 +803,7 @@ class PersistentDriver(ChildDriver):
 
     async def interrupt(self) -> None:
         """Interrupt the turn. A child that does not react in time is stopped."""
-        self._cancel_waits()
+        self._permissions.cancel_waits()
         self.cancel_hook_commands()
         if self._interrupted:
             return

@@ -89,6 +89,21 @@ class CommandCall(NamedTuple):
             lines.append(f"<command-args>{self.arguments}</command-args>")
         return "\n".join(lines)
 
+    def name_invocation(self, message: UserMessage) -> UserMessage:
+        """Return a copy of the message. Transcripts and echoes show the header of the invocation in
+        place of the message.
+        """
+        return message._replace(raw_message={"role": "user", "content": self.header})
+
+    def expand_message(self, message: UserMessage, text: str) -> UserMessage:
+        """Return a copy of the message in which the command is replaced by its text."""
+        block = MessageBlock("text", f"{self.header}\n{text}")
+        if not message.blocks:
+            return message._replace(text=block.text)
+        blocks = (*message.blocks[:-1], block)
+        texts = [block.text for block in blocks if block.kind == "text" and not block.problem]
+        return message._replace(text="\n".join(texts), blocks=blocks)
+
 
 class CommandPiece(NamedTuple):
     """A part of a command's text. Shell code is replaced by its output."""
@@ -207,23 +222,6 @@ def find_command_text(message: UserMessage) -> str:
     if text[:1] == "/" and text[1:2].strip():
         return text
     return ""
-
-
-def name_invocation(message: UserMessage, call: CommandCall) -> UserMessage:
-    """Return a copy of the message. Transcripts and echoes show the header of its command's
-    invocation in place of the message.
-    """
-    return message._replace(raw_message={"role": "user", "content": call.header})
-
-
-def build_expanded_message(message: UserMessage, call: CommandCall, text: str) -> UserMessage:
-    """Return a copy of the message in which the command is replaced by its text."""
-    block = MessageBlock("text", f"{call.header}\n{text}")
-    if not message.blocks:
-        return message._replace(text=block.text)
-    blocks = (*message.blocks[:-1], block)
-    texts = [block.text for block in blocks if block.kind == "text" and not block.problem]
-    return message._replace(text="\n".join(texts), blocks=blocks)
 
 
 def format_typed_command(header: str) -> str:

@@ -408,9 +408,11 @@ class SessionState:
         """Return the command file that a message invokes, or None. The files are read again for
         each message that begins with a slash.
         """
+        if message.is_verbatim or "/" not in message.text:
+            return None
         from shim.core.claude.command_files import find_command_call, find_command_text
 
-        if message.is_verbatim or not find_command_text(message):
+        if not find_command_text(message):
             return None
         self.discard_command_files()
         return find_command_call(message, self.command_files)

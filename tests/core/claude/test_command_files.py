@@ -8,11 +8,9 @@ from shim.core.claude.command_files import (
     CommandCall,
     CommandFile,
     CommandPiece,
-    build_expanded_message,
     find_command_call,
     format_typed_command,
     merge_command_files,
-    name_invocation,
     parse_command_file,
     split_command_body,
 )
@@ -130,9 +128,9 @@ def test_expanded_message_has_the_invocation_and_the_text():
             "<command-message>deploy</command-message>\n<command-name>/deploy</command-name>\n"
             "<command-args>a b</command-args>"
         )
-        named = name_invocation(invoked, call)
+        named = call.name_invocation(invoked)
         assert named.raw_message == {"role": "user", "content": header}
-        expanded = build_expanded_message(named, call, "the text")
+        expanded = call.expand_message(named, "the text")
         assert expanded.text == f"{before}{header}\nthe text"
         assert expanded.raw_message == named.raw_message
 
@@ -146,7 +144,7 @@ def test_earlier_blocks_stay_before_the_text():
         [{"type": "text", "text": "first"}, image, {"type": "text", "text": "/deploy"}]
     )
     call = find_command_call(invoked, (parse("x"),))
-    expanded = build_expanded_message(invoked, call, "body")
+    expanded = call.expand_message(invoked, "body")
     assert [block.kind for block in expanded.blocks] == ["text", "image", "text"]
     assert expanded.blocks[-1].text == f"{call.header}\nbody"
     assert expanded.text == f"first\n{call.header}\nbody"
