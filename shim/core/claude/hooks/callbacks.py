@@ -144,6 +144,46 @@ class HookContext(NamedTuple):
     effort: str | None = None
 
 
+class HookAnswer(NamedTuple):
+    """The parts of a hook's answer. A part that is missing or malformed is empty.
+
+    decision         "block" or "approve"; the real claude's older form of a decision
+    reason           the reason of the decision
+    stops            the hook does not let the turn continue (`continue`)
+    stop_reason      why the turn does not continue
+    user_message     a message for the user
+    event_name       the event to which the answer belongs
+    specific_output  the members whose meaning depends on the event
+    """
+
+    decision: str
+    reason: str
+    stops: bool
+    stop_reason: str
+    user_message: str
+    event_name: str
+    specific_output: Mapping[str, Any]
+
+    def is_for_other_event(self, event_name: str) -> bool:
+        """Return whether the answer names another event. Such an answer is invalid."""
+        return self.event_name not in ("", event_name)
+
+
+def parse_hook_answer(value: object) -> HookAnswer:
+    """Parse the object that a hook has returned."""
+    fields = as_dict(value)
+    specific_output = as_dict(fields.get("hookSpecificOutput"))
+    return HookAnswer(
+        as_str(fields.get("decision")),
+        as_str(fields.get("reason")),
+        fields.get("continue") is False,
+        as_str(fields.get("stopReason")),
+        as_str(fields.get("systemMessage")),
+        as_str(specific_output.get("hookEventName")),
+        specific_output,
+    )
+
+
 class HookDecision(NamedTuple):
     """A PreToolUse hook's decision. `allow` is True to allow the call without a prompt, False to
     deny the call, and None if the permission rules decide.
@@ -226,30 +266,25 @@ class PromptHookRejection(NamedTuple):
         }
 
 
-def parse_prompt_hook_rejection(answer: object, prompt: str) -> PromptHookRejection | None:
+def parse_prompt_hook_rejection(value: object, prompt: str) -> PromptHookRejection | None:
     """Parse a UserPromptSubmit hook's answer. Return the rejection, or None if the hook accepts the
     message.
     """
-    if not isinstance(answer, dict):
-        return None
-    if wrong_name := find_wrong_event_name(HookEvent(PROMPT_EVENT), answer):
-        text = WRONG_EVENT_TEXT.format(expected=PROMPT_EVENT, name=wrong_name)
+    answer = parse_hook_answer(value)
+    if answer.is_for_other_event(PROMPT_EVENT):
+        text = WRONG_EVENT_TEXT.format(expected=PROMPT_EVENT, name=answer.event_name)
         return PromptHookRejection(text, "", stays_in_context=False, is_error=True)
-    if answer.get("continue") is False:
-        reason = as_str(answer.get("stopReason"))
+    if answer.stops:
         text = "Operation stopped by hook"
-        if reason:
-            text = f"Operation stopped by hook: {reason}"
-        return PromptHookRejection(text, reason, stays_in_context=True)
-    if answer.get("decision") != "block":
+        if answer.stop_reason:
+            text = f"Operation stopped by hook: {answer.stop_reason}"
+        return PromptHookRejection(text, answer.stop_reason, stays_in_context=True)
+    if answer.decision != "block":
         return None
-    reason = as_str(answer.get("reason"))
-    reason_text = get_text(answer, "reason", NO_REASON_TEXT)
-    text = f"{PROMPT_EVENT} operation blocked by hook:\n{reason_text}"
-    specific_output = as_dict(answer.get("hookSpecificOutput"))
-    if specific_output.get("suppressOriginalPrompt") is not True:
+    text = f"{PROMPT_EVENT} operation blocked by hook:\n{answer.reason or NO_REASON_TEXT}"
+    if answer.specific_output.get("suppressOriginalPrompt") is not True:
         text = f"{text}\n\nOriginal prompt: {prompt}"
-    return PromptHookRejection(text, reason, stays_in_context=False)
+    return PromptHookRejection(text, answer.reason, stays_in_context=False)
 
 
 class HookCallbacks:
@@ -346,65 +381,42 @@ def build_hook_input(event: HookEvent, context: HookContext) -> dict[str, Any]:
     return {**hook_input, **event.fields}
 
 
-def find_wrong_event_name(event: HookEvent, answer: object) -> str:
-    """Return the name of another event in a hook's answer, or ""."""
-    specific_output = as_dict(as_dict(answer).get("hookSpecificOutput"))
-    name = as_str(specific_output.get("hookEventName"))
-    if name == event.name:
-        return ""
-    return name
-
-
-def find_permission_hook_decision(answer: object) -> Mapping[str, Any] | None:
+def find_permission_hook_decision(value: object) -> Mapping[str, Any] | None:
     """Return the decision in a PermissionRequest hook's answer, in the format of an answer to a
     permission prompt. Return None if the hook does not decide.
     """
-    specific_output = as_dict(as_dict(answer).get("hookSpecificOutput"))
-    decision = as_dict(specific_output.get("decision"))
-    if specific_output.get("hookEventName") != PERMISSION_EVENT:
-        return None
-    if decision.get("behavior") in ("allow", "deny"):
+    answer = parse_hook_answer(value)
+    decision = as_dict(answer.specific_output.get("decision"))
+    if answer.event_name == PERMISSION_EVENT and decision.get("behavior") in ("allow", "deny"):
         return decision
     return None
 
 
-def parse_hook_output(output: object) -> HookDecision:
+def parse_hook_output(value: object) -> HookDecision:
     """Parse the object that a PreToolUse hook has returned. Return the hook's decision. An answer to
     another event denies the call.
     """
-    if not isinstance(output, dict):
-        return HookDecision()
-    if wrong_name := find_wrong_event_name(HookEvent(PRE_TOOL_EVENT), output):
+    answer = parse_hook_answer(value)
+    if answer.is_for_other_event(PRE_TOOL_EVENT):
         return HookDecision(
-            False, WRONG_EVENT_TEXT.format(expected=PRE_TOOL_EVENT, name=wrong_name)
+            False, WRONG_EVENT_TEXT.format(expected=PRE_TOOL_EVENT, name=answer.event_name)
         )
-    specific_output = as_dict(output.get("hookSpecificOutput"))
-    permission_decision = specific_output.get("permissionDecision")
-    legacy_decision = output.get("decision")
-    updated_input = specific_output.get("updatedInput")
-    stops_turn = output.get("continue") is False
-    if permission_decision in ("deny", "defer") or legacy_decision == "block":
-        reason = _find_reason(output, "A hook denied this call.")
-        return HookDecision(False, reason, stops_turn=stops_turn)
+    permission_decision = answer.specific_output.get("permissionDecision")
+    updated_input = answer.specific_output.get("updatedInput")
+    reason = get_text(
+        answer.specific_output, "permissionDecisionReason", answer.reason or answer.stop_reason
+    )
+    decision = HookDecision(None, reason, updated_input, stops_turn=answer.stops)
+    if permission_decision in ("deny", "defer") or answer.decision == "block":
+        reason = reason or "A hook denied this call."
+        return HookDecision(False, reason, stops_turn=answer.stops)
     if updated_input is not None and not isinstance(updated_input, dict):
         return HookDecision(False, "A hook returned an updatedInput that is not an object.")
     if permission_decision == "ask":
-        return HookDecision(
-            reason=_find_reason(output, "A hook asked for confirmation of this call."),
-            updated_input=updated_input,
-            requires_prompt=True,
-            stops_turn=stops_turn,
-        )
-    allow = None
+        reason = reason or "A hook asked for confirmation of this call."
+        return decision._replace(reason=reason, requires_prompt=True)
     if permission_decision == "allow" or (
-        permission_decision is None and legacy_decision == "approve"
+        permission_decision is None and answer.decision == "approve"
     ):
-        allow = True
-    return HookDecision(allow, _find_reason(output), updated_input, stops_turn=stops_turn)
-
-
-def _find_reason(output: Mapping[str, Any], default: str = "") -> str:
-    """Return the reason in a hook's output, or `default` if the hook gives no reason."""
-    specific_output = as_dict(output.get("hookSpecificOutput"))
-    general_reason = get_text(output, "reason", get_text(output, "stopReason", default))
-    return get_text(specific_output, "permissionDecisionReason", general_reason)
+        return decision._replace(allow=True)
+    return decision

@@ -21,6 +21,7 @@ from shim.core.claude.hooks.callbacks import (
     HookEvent,
     build_hook_input,
     matches_tool_name,
+    parse_hook_answer,
     parse_hook_output,
 )
 from shim.core.policy.evaluate import PolicyEvaluator
@@ -28,7 +29,6 @@ from shim.core.policy.policy import TOOL_ALIASES, Policy, Workspace, parse_permi
 from shim.core.policy.settings_hooks import SESSION_END_EVENT, SettingsHook
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import get_text
 
 DENY_EXIT_CODE = 2  # a hook command exits with this code to deny the call, or to block the event
 DENIAL_TEXT = "PreToolUse:{tool} hook error: {reason}"
@@ -193,7 +193,8 @@ def parse_hook_result(
 ) -> HookCommandAnswer:
     """Return the meaning of a hook command's result."""
     output = parse_hook_stdout(result.stdout, event.name)
-    if output is not None and _is_blocking(output):
+    answer = parse_hook_answer(output)
+    if output is not None and (answer.decision == "block" or answer.stops):
         return HookCommandAnswer(output)
     if result.code == DENY_EXIT_CODE:
         reason = result.stderr or NO_STDERR_TEXT
@@ -216,20 +217,14 @@ def is_reported(event: HookEvent, *, reports_all: bool) -> bool:
     return reports_all and event.name != SESSION_END_EVENT
 
 
-def _is_blocking(output: Mapping[str, Any]) -> bool:
-    """Return whether a hook's answer blocks or stops something."""
-    if output.get("decision") == "block":
-        return True
-    return output.get("continue") is False
-
-
 def format_block_reason(hook: SettingsHook, answer: HookCommandAnswer) -> str:
     """Return the reason of an answer that blocks, with the hook's command. Return "" for another
     answer.
     """
-    if answer.output.get("decision") != "block":
+    parsed_answer = parse_hook_answer(answer.output)
+    if parsed_answer.decision != "block":
         return ""
-    reason = get_text(answer.output, "reason", NO_REASON_TEXT)
+    reason = parsed_answer.reason or NO_REASON_TEXT
     if answer.reason:  # the reason of exit code 2 has the command already
         return reason
     return f"[{hook.format_command_line()}]: {reason}"

@@ -6,7 +6,6 @@ ends, but a vendor does not wait for the hooks of a tool result.
 """
 
 from collections import deque
-from collections.abc import Mapping
 
 from shim.core.claude.hooks.callbacks import (
     NO_REASON_TEXT,
@@ -22,12 +21,13 @@ from shim.core.claude.hooks.callbacks import (
     TEXT_END,
     TEXT_START,
     WRONG_EVENT_TEXT,
+    HookAnswer,
     HookEvent,
-    find_wrong_event_name,
+    parse_hook_answer,
 )
 from shim.core.policy import PRE_TOOL_EVENT
-from shim.core.reading.typed import Any, NamedTuple
-from shim.core.reading.values import as_dict, as_str, get_text
+from shim.core.reading.typed import NamedTuple
+from shim.core.reading.values import as_str
 
 # The events whose hooks can stop the turn after a tool call. As in the real claude, the hooks of a
 # failed call cannot.
@@ -54,37 +54,35 @@ class HookFeedback(NamedTuple):
 
 
 def parse_hook_feedback(
-    event: HookEvent, answer: object, source: str = CALLBACK_SOURCE
+    event: HookEvent, value: object, source: str = CALLBACK_SOURCE
 ) -> HookFeedback:
     """Parse a hook's answer to an event. `source` is the hook's command, or "callback"."""
-    output = as_dict(answer)
-    if wrong_name := find_wrong_event_name(event, answer):
-        return _refuse_wrong_event(event, wrong_name)
+    answer = parse_hook_answer(value)
+    if answer.is_for_other_event(event.name):
+        return _refuse_wrong_event(event, answer.event_name)
     label = event.name
     if event.tool:
         label = f"{event.name}:{event.tool}"
-    message = as_str(output.get("systemMessage"))
-    notice = f"{label} says: {message}" if message else ""
-    context = _find_context(event, output)
-    if output.get("continue") is False and event.name in (*STOPPING_EVENTS, STOP_EVENT):
-        reason = as_str(output.get("stopReason"))
-        stop_text = f"{label} hook stopped continuation: {reason}"
+    notice = f"{label} says: {answer.user_message}" if answer.user_message else ""
+    is_block = answer.decision == "block"
+    if answer.stops and event.name in (*STOPPING_EVENTS, STOP_EVENT):
+        stop_text = f"{label} hook stopped continuation: {answer.stop_reason}"
         return HookFeedback((stop_text,), stops_turn=True, notice=notice)
-    if event.name == PRE_COMPACT_EVENT and output.get("decision") == "block":
+    if is_block and event.name == PRE_COMPACT_EVENT:
         return HookFeedback(stops_turn=True, notice=notice)
-    texts: tuple[str, ...] = ()
+    texts: list[str] = []
     visible_text = ""
     needs_answer = False
-    if output.get("decision") == "block" and event.name in (*RESULT_EVENTS, STOP_EVENT):
-        reason = get_text(output, "reason", NO_REASON_TEXT)
-        texts = (_format_block(event, label, reason, source),)
-        visible_text = texts[0] if event.name == STOP_EVENT else ""
+    if is_block and event.name in (*RESULT_EVENTS, STOP_EVENT):
+        text = _format_block(event, label, answer.reason or NO_REASON_TEXT, source)
+        texts.append(text)
+        visible_text = text if event.name == STOP_EVENT else ""
         needs_answer = True
-    if context:
-        texts = (*texts, f"{label} hook additional context: {context}")
+    if context := _find_context(event, answer):
+        texts.append(f"{label} hook additional context: {context}")
         needs_answer |= event.name == STOP_EVENT
     return HookFeedback(
-        texts,
+        tuple(texts),
         visible_text,
         needs_answer=needs_answer,
         notice=notice,
@@ -100,16 +98,15 @@ def _refuse_wrong_event(event: HookEvent, wrong_name: str) -> HookFeedback:
     return HookFeedback(notice=f"{event.name} hook failed: {reason}", is_failure=True)
 
 
-def _find_context(event: HookEvent, output: Mapping[str, Any]) -> str:
+def _find_context(event: HookEvent, answer: HookAnswer) -> str:
     """Return the hook's context for the model, or "". The context of a rejected message is not
     used.
     """
-    specific_output = as_dict(output.get("hookSpecificOutput"))
-    if specific_output.get("hookEventName") != event.name or event.name in EVENTS_WITHOUT_CONTEXT:
+    if answer.event_name != event.name or event.name in EVENTS_WITHOUT_CONTEXT:
         return ""
-    if event.name == PROMPT_EVENT and output.get("decision") == "block":
+    if event.name == PROMPT_EVENT and answer.decision == "block":
         return ""
-    return as_str(specific_output.get("additionalContext"))
+    return as_str(answer.specific_output.get("additionalContext"))
 
 
 def _format_block(event: HookEvent, label: str, reason: str, source: str) -> str:
