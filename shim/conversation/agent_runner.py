@@ -152,11 +152,12 @@ class AgentRunner:
         """Run a hook command of the session's settings, and pass its answer to the run. The run
         does not wait for a command in the background.
         """
-        cwd = self._launcher.context.cwd
-        environment = {**self._launcher.child_environment, "CLAUDE_PROJECT_DIR": cwd}
+        launcher = self._launcher
         if call.hook.runs_in_background:
             run.accept_hook_result(call, HookCommandResult(0))
-        result = await run_hook_command(call.hook, call.stdin, environment, cwd)
+        result = await run_hook_command(
+            call.hook, call.stdin, launcher.child_environment, launcher.context.cwd
+        )
         if not call.hook.runs_in_background:
             run.accept_hook_result(call, result)
 

@@ -42,7 +42,7 @@ class EventHookRunner:
         self._control = control
         self._output = output
         self._tasks = tasks
-        self._environment = {**environment, "CLAUDE_PROJECT_DIR": cwd}
+        self._environment = environment
         self._cwd = cwd
         self._scopes: set[anyio.CancelScope] = set()  # of the events whose commands are running
         self._background_count = 0  # the commands that are running in the background

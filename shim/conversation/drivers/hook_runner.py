@@ -51,9 +51,7 @@ async def run_hooks(
     decisions: list[HookDecision] = []  # in order of arrival; the last input change wins
 
     async def run_hook(hook: SettingsHook) -> None:
-        hook_exit = await run_hook_command(
-            hook, hook_input, {**environment, "CLAUDE_PROJECT_DIR": cwd}, cwd
-        )
+        hook_exit = await run_hook_command(hook, hook_input, environment, cwd)
         is_late = hook_exit.error == TIMED_OUT and hook.timeout_s > MAX_HOOK_TIMEOUT_S
         if is_late:
             hook_decision = HookDecision(False, TIMEOUT_REASON)
@@ -76,6 +74,7 @@ async def run_hook_command(
     hook: SettingsHook, hook_input: bytes, environment: Mapping[str, str], cwd: str
 ) -> HookCommandResult:
     """Run a hook command until its process exits."""
+    environment = {**environment, "CLAUDE_PROJECT_DIR": cwd}
     argv = ["/bin/sh", "-c", hook.command]
     if hook.args is not None:
         argv = [

@@ -34,7 +34,6 @@ from shim.core.bridge.prompts import (
     SESSION_ENDED,
     PendingPrompts,
     build_prompt_denial,
-    build_timeout_denial,
 )
 from shim.core.bridge.requests import (
     CallbackRequest,
@@ -44,7 +43,7 @@ from shim.core.bridge.requests import (
 )
 from shim.core.bridge.status import BackgroundSessionInfo, SessionStatus, derive_session_name
 from shim.core.bridge.subscribers import SessionSubscribers
-from shim.core.claude.permissions import NOT_GRANTED_TEXT
+from shim.core.claude.permissions import NOT_GRANTED_TEXT, PROMPT_TIMEOUT_TEXT
 from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.json_text import dump_json
@@ -150,7 +149,9 @@ class SessionHub:
         for prompt_id in self.prompts.list_overdue_prompt_ids(now_s, self.session.prompt_timeout_s):
             prompt = self.prompts.open[prompt_id]
             self.status.record_prompt_timeout(prompt.request)
-            self.resolve_prompt(prompt_id, None, "timeout", build_timeout_denial(prompt))
+            self.resolve_prompt(
+                prompt_id, None, "timeout", build_prompt_denial(prompt, PROMPT_TIMEOUT_TEXT)
+            )
 
     def close(self, reason: str, failure: str = "") -> None:
         """End the session. Open prompts are denied, and all clients receive a `bye` frame.

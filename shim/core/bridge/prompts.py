@@ -2,15 +2,15 @@
 happens only once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from shim.core.bridge.frames import FrameRefusedError, encode_frame
+from shim.core.claude.hooks.callbacks import parse_hook_answer
 from shim.core.claude.permissions import (
     DENIED_TEXT,
     ELICITATION_SUBTYPE,
     MAX_OPEN_PROMPTS,
-    PROMPT_TIMEOUT_TEXT,
 )
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.bounded_dict import BoundedDict
@@ -185,22 +185,21 @@ def build_prompt_denial(prompt: PendingPrompt, message: str) -> dict[str, Any]:
     }
 
 
-def build_timeout_denial(prompt: PendingPrompt) -> dict[str, Any]:
-    """Build the answer that denies a prompt after its timeout."""
-    return build_prompt_denial(prompt, PROMPT_TIMEOUT_TEXT)
-
-
 def has_permission_mode_change(body: Mapping[str, Any]) -> bool:
     """Return whether a client's answer changes the permission mode."""
-    updates = body.get("updatedPermissions")
+    return _has_matching_update(
+        body.get("updatedPermissions"),
+        lambda update: update.get("type") == "setMode" or "mode" in update,
+    )
+
+
+def _has_matching_update(updates: object, is_match: Callable[[dict[str, Any]], bool]) -> bool:
+    """Return whether a permission update in an answer matches. Invalid updates also match."""
     if updates is None:
         return False
     if not isinstance(updates, list):
         return True
-    return any(
-        not isinstance(update, dict) or update.get("type") == "setMode" or "mode" in update
-        for update in updates
-    )
+    return any(not isinstance(update, dict) or is_match(update) for update in updates)
 
 
 def check_permission_updates(body: Mapping[str, Any], *, can_bypass: bool) -> None:
@@ -208,7 +207,8 @@ def check_permission_updates(body: Mapping[str, Any], *, can_bypass: bool) -> No
     started with.
     """
     updates = body.get("updatedPermissions")
-    if not can_bypass and _allows_bypass(updates):
+    selects_bypass = _has_matching_update(updates, lambda update: update.get("mode") == BYPASS_MODE)
+    if selects_bypass and not can_bypass:
         raise FrameRefusedError(
             "bypass", f"{BYPASS_MODE} can be chosen only if the session was started with it"
         )
@@ -223,14 +223,13 @@ def convert_hook_approval_to_response(hook_answer: object) -> Mapping[str, Any] 
     """Convert a hook's approval to the answer that would allow the call in a prompt. Return None if
     the hook does not allow the call.
     """
-    fields = as_dict(hook_answer)
-    hook_output = as_dict(fields.get("hookSpecificOutput"))
-    decision = hook_output.get("decision")  # set by hooks for the event PermissionRequest
+    answer = parse_hook_answer(hook_answer)
+    decision = answer.specific_output.get("decision")  # set by PermissionRequest hooks
     if _is_allowed(decision):
         return as_dict(decision)
-    if _is_allowed(hook_output.get("permissionDecision")) or fields.get("decision") == "approve":
+    if _is_allowed(answer.specific_output.get("permissionDecision")):
         return {}
-    return None
+    return {} if answer.decision == "approve" else None
 
 
 def remove_approval_from_hook_answer(hook_answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,19 +251,6 @@ def _is_allowed(decision: object) -> bool:
     if decision == "allow":
         return True
     return as_dict(decision).get("behavior") == "allow"
-
-
-def _allows_bypass(updates: object) -> bool:
-    """Return whether permission updates select the mode bypassPermissions. The result is also True
-    if the updates are invalid.
-    """
-    if updates is None:
-        return False
-    if not isinstance(updates, list):
-        return True
-    return any(
-        not isinstance(update, dict) or update.get("mode") == BYPASS_MODE for update in updates
-    )
 
 
 def _has_rule_removal(update: Mapping[str, Any]) -> bool:

@@ -170,7 +170,6 @@ class ClientCallbackRouter:
         client: ConnectedClient | None = None
         if kind == "hook_callback":
             client_number, _, callback_id = str(request.get("callback_id")).partition(ID_SEPARATOR)
-            client = None
             if client_number.isdecimal():
                 client = self._hook_clients.get(int(client_number))
             request = {**request, "callback_id": callback_id}

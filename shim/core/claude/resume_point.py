@@ -126,12 +126,9 @@ def find_end_of_history(data: bytes, *, needs_answer: bool = False) -> ResumePoi
     `needs_answer`, also return None if the transcript has no answer from the model.
     """
     branch = list_branch_entries(data)
-    has_messages = any(entry.is_message for entry in branch)
-    if needs_answer:
-        has_messages = any(entry.is_model_answer for entry in branch)
-    if not has_messages or not all(entry.line.get("shim") is True for entry in branch):
+    if needs_answer and not any(entry.is_model_answer for entry in branch):
         return None
-    return _build_resume_point(branch)
+    return _find_end(branch, branch)
 
 
 def find_end_of_earlier_turns(data: bytes) -> ResumePoint | None:
@@ -139,14 +136,22 @@ def find_end_of_earlier_turns(data: bytes) -> ResumePoint | None:
     None if no message precedes the prompt, or if another program wrote entries in the transcript.
     """
     branch = list_branch_entries(data)
-    is_prompt = [entry.is_prompt for entry in branch]
-    if True not in is_prompt:
+    prompt_positions = [position for position, entry in enumerate(branch) if entry.is_prompt]
+    if not prompt_positions:
         return None
-    earlier_entries = branch[: len(branch) - 1 - is_prompt[::-1].index(True)]
-    has_messages = any(entry.is_message for entry in earlier_entries)
+    return _find_end(branch[: prompt_positions[-1]], branch)
+
+
+def _find_end(
+    entries: Sequence[TranscriptEntry], branch: Sequence[TranscriptEntry]
+) -> ResumePoint | None:
+    """Return the resume point after the last of some entries. Return None if they have no messages,
+    or if another program wrote entries in the branch.
+    """
+    has_messages = any(entry.is_message for entry in entries)
     if not has_messages or not all(entry.line.get("shim") is True for entry in branch):
         return None
-    return _build_resume_point(earlier_entries)
+    return _build_resume_point(entries)
 
 
 def _build_resume_point(entries: Sequence[TranscriptEntry]) -> ResumePoint:
