@@ -245,10 +245,10 @@ class SessionState:
         self.sdk_servers: SdkMcpServerRegistry | EmptySdkMcpServerRegistry = (
             EmptySdkMcpServerRegistry()
         )
-        self.configured_servers: Mapping[str, Any] = {}
+        self.configured_servers: dict[str, Any] = {}
         self.initialize_server_names: frozenset[str] = frozenset()
         self.dynamic_server_names: frozenset[str] = frozenset()
-        self.disabled_servers: Mapping[str, Any] = {}
+        self.disabled_servers: dict[str, Any] = {}
         self.server_statuses: Mapping[str, McpServerReport] = {}
         self.server_revision = 0
         self.flag_settings: Mapping[str, Any] = {}
@@ -329,15 +329,11 @@ class SessionState:
         """
         removed = [name for name in self.dynamic_server_names if name not in servers]
         added = [name for name in servers if self.configured_servers.get(name) != servers[name]]
-        other_servers = {
-            name: config for name, config in self.configured_servers.items() if name not in removed
-        }
-        self.configured_servers = {**other_servers, **servers}
-        self.disabled_servers = {
-            name: config
-            for name, config in self.disabled_servers.items()
-            if name not in (*removed, *servers)
-        }
+        for name in removed:
+            self.configured_servers.pop(name, None)
+        for name in (*removed, *servers):
+            self.disabled_servers.pop(name, None)
+        self.configured_servers |= servers
         self.dynamic_server_names = frozenset(servers)
         self.initialize_server_names |= frozenset(servers)
         if added or removed:
@@ -346,25 +342,25 @@ class SessionState:
 
     def toggle_configured_server(self, name: str, *, enabled: bool) -> bool:
         """Enable or disable an MCP server. Return whether the server exists."""
-        if name not in self.configured_servers and name not in self.disabled_servers:
-            return False
         source, target = self.configured_servers, self.disabled_servers
         if enabled:
             source, target = target, source
-        if name not in source:
-            return True
-        target = {**target, name: source[name]}
-        source = {other: config for other, config in source.items() if other != name}
-        if enabled:
-            source, target = target, source
-        self.configured_servers, self.disabled_servers = source, target
-        self.request_server_restart()
-        return True
+        if name in source:
+            target[name] = source.pop(name)
+            self.request_server_restart()
+        return name in target
 
     def request_server_restart(self) -> None:
         """Request a restart of the vendor, with the current servers, before its next message."""
         self.server_revision += 1
         self.server_statuses = {}
+
+    @property
+    def mcp_servers_error(self) -> str:
+        """Why the vendor cannot use MCP servers, or ""."""
+        if self.vendor.accepts_mcp_servers:
+            return ""
+        return f"{self.vendor.display_name} does not support MCP servers"
 
     def list_sdk_mcp_tools(self) -> list[str]:
         """Return the names of the tools on MCP servers in the frontend's process, and of the shim's

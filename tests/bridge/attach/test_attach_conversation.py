@@ -929,8 +929,8 @@ def test_join_is_refused_if_a_hook_was_added_after_the_session_started(
 OLD_HOST = """
 import sys
 if any("bridge.host" in word for word in sys.orig_argv):
-    from shim.core.claude.control import handlers
-    del handlers.REQUEST_HANDLERS["reload_settings"]
+    from shim.core.claude.control import state_handlers
+    del state_handlers.STATE_HANDLERS["reload_settings"]
 """
 
 

@@ -20,6 +20,7 @@ from shim.core.claude.control.actions import (
 from shim.core.claude.control.handlers import REQUEST_HANDLERS
 from shim.core.claude.control.session import ControlSession
 from shim.core.claude.control.session_reports import describe_models
+from shim.core.claude.control.state_handlers import STATE_HANDLERS
 from shim.core.claude.ignored_options import IGNORED_INITIALIZE_FIELDS
 from shim.core.claude.mcp_reports import McpServerReport
 from shim.core.claude.messages import parse_user_message
@@ -111,7 +112,7 @@ def test_permission_rules_response_contains_the_working_directory():
     }
 
 
-@loop_over_rows("subtype", sorted(REQUEST_HANDLERS))
+@loop_over_rows("subtype", sorted((*REQUEST_HANDLERS, *STATE_HANDLERS)))
 def test_every_supported_request_gets_a_single_response(subtype):
     """C5, C8"""
     lines, _ = ask(control(), subtype)

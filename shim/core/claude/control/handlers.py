@@ -1,7 +1,8 @@
 """Handlers for the frontend's control requests (contract C1 to C8, bodies in 6.1).
 
 Each request subtype has one handler function. A handler takes the request and returns the body of
-the response, or raises ControlRequestError. None means a successful response without a body.
+the response, or raises ControlRequestError. None means a successful response without a body. The
+module `state_handlers` has the handlers for reports and MCP servers.
 """
 
 from collections import deque
@@ -10,18 +11,14 @@ from typing import Protocol
 
 from shim.core.claude.argv.models import DEFAULT_MODEL, parse_effort_level
 from shim.core.claude.control.session_reports import (
-    describe_command_files,
     describe_commands,
     describe_models,
-    list_mcp_server_entries,
     list_output_styles,
 )
 from shim.core.claude.hooks.callbacks import HookCallbacks
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.session_state import MODE_NAMES, SessionState
 from shim.core.claude.writer import CLAUDE_VERSION
-from shim.core.errors import FrontendError
-from shim.core.policy.settings import SettingsSource
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.reading.values import as_dict, as_list
 
@@ -30,9 +27,6 @@ if TYPE_CHECKING:
 
 ResponseBody = Mapping[str, Any] | None
 ControlRequest = Mapping[str, Any]
-
-
-NO_FILE_CHECKPOINTS = "File rewinding is not enabled."  # the text is Claude's
 
 
 class ControlRequestError(Exception):
@@ -108,10 +102,8 @@ def _initialize_session(
             and not frontend.has_started
         )
         if is_applied:
-            state.configured_servers, state.initialize_server_names = (
-                {**state.configured_servers, **server_configs},
-                frozenset(server_configs),
-            )
+            state.configured_servers |= server_configs
+            state.initialize_server_names = frozenset(server_configs)
         body["mcp_servers_applied"] = is_applied
     if (sdk_server_names or server_configs) and not state.vendor.accepts_mcp_servers:
         frontend.warnings.append(
@@ -252,23 +244,6 @@ def _set_permission_mode(
     return {"mode": mode}
 
 
-def _describe_settings(
-    frontend: FrontendConversationState, request: ControlRequest
-) -> ResponseBody:
-    from shim.core.claude.control.settings_reports import build_settings_report
-
-    state = frontend.session_state
-    return build_settings_report(state, _load_setting_sources(state))
-
-
-def _load_setting_sources(state: SessionState) -> Iterable[SettingsSource]:
-    """Load Claude's settings files. Files that cannot be read are left out."""
-    try:
-        return state.options.load_setting_sources()
-    except (FrontendError, OSError, ValueError):
-        return ()
-
-
 def _apply_settings(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
     """Apply the model, the effort level and the deny and ask rules from settings. Unknown effort levels are
     ignored.
@@ -305,31 +280,8 @@ def _report_ignored_effort(frontend: FrontendConversationState) -> None:
     _report_ignored_options(frontend, (create_ignored_effort(vendor.display_name),))
 
 
-def _reload_settings(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    """Reload Claude's settings files. Return the settings that now apply to the session."""
-    from shim.core.policy.serialize import serialize_settings
-
-    return {"settings": serialize_settings(frontend.session_state.reload_settings())}
-
-
 def _list_texts(value: object) -> list[str]:
     return [text for text in as_list(value) if isinstance(text, str) and text]
-
-
-def _list_models(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    return {"models": describe_models(frontend.session_state)}
-
-
-def _set_mcp_servers(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    from shim.core.claude.control.mcp_handlers import set_mcp_servers
-
-    return set_mcp_servers(frontend.session_state, request.get("servers"))
-
-
-def _describe_mcp_servers(
-    frontend: FrontendConversationState, request: ControlRequest
-) -> ResponseBody:
-    return {"mcpServers": list_mcp_server_entries(frontend.session_state, detailed=True)}
 
 
 def _deliver_mcp_message(
@@ -345,38 +297,6 @@ def _deliver_mcp_message(
     return None
 
 
-def _reconnect_mcp_server(
-    frontend: FrontendConversationState, request: ControlRequest
-) -> ResponseBody:
-    from shim.core.claude.control.mcp_handlers import reconnect_mcp_server
-
-    if error := reconnect_mcp_server(frontend.session_state, request.get("serverName")):
-        raise ControlRequestError(error)
-    return None
-
-
-def _toggle_mcp_server(
-    frontend: FrontendConversationState, request: ControlRequest
-) -> ResponseBody:
-    from shim.core.claude.control.mcp_handlers import toggle_mcp_server
-
-    error = toggle_mcp_server(
-        frontend.session_state, request.get("serverName"), enabled=request.get("enabled") is True
-    )
-    if error:
-        raise ControlRequestError(error)
-    return None
-
-
-def _refuse_rewind(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    """Refuse to restore files, because no vendor stores the files' content at each message. A dry
-    run only asks whether files can be restored, so it gets a successful response.
-    """
-    if request.get("dry_run"):
-        return {"canRewind": False, "error": NO_FILE_CHECKPOINTS}
-    raise ControlRequestError(NO_FILE_CHECKPOINTS)
-
-
 def _cancel_message(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
     matching_messages = [
         message
@@ -390,46 +310,6 @@ def _cancel_message(frontend: FrontendConversationState, request: ControlRequest
     return {"cancelled": False}
 
 
-def _describe_cost(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    from shim.core.claude.control.usage_reports import build_cost_report
-
-    return build_cost_report(frontend.session_state)
-
-
-def _describe_context_usage(
-    frontend: FrontendConversationState, request: ControlRequest
-) -> ResponseBody:
-    from shim.core.claude.control.usage_reports import build_context_report
-
-    return build_context_report(frontend.session_state)
-
-
-def _describe_usage(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    from shim.core.claude.control.usage_reports import build_usage_report
-
-    return build_usage_report(frontend.session_state)
-
-
-def _describe_permission_rules(
-    frontend: FrontendConversationState, request: ControlRequest
-) -> ResponseBody:
-    from shim.core.claude.control.settings_reports import build_rule_report
-
-    state = frontend.session_state
-    return build_rule_report(state, _load_setting_sources(state))
-
-
-def _read_file(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    from shim.core.claude.control.file_reports import build_file_report
-
-    try:
-        return build_file_report(frontend.session_state, request)
-    except OSError as error:
-        raise ControlRequestError(f"{error.strerror}: {request.get('path')}") from None
-    except ValueError as error:
-        raise ControlRequestError(str(error)) from None
-
-
 def _refuse_background(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
@@ -440,41 +320,6 @@ def _refuse_background(
         name = frontend.session_state.vendor.display_name
         raise ControlRequestError(f"{name} cannot move a running call to the background")
     return {}
-
-
-def _refuse_resource(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    """Refuse to read a resource of an MCP server, because only the vendor is connected to it."""
-    state = frontend.session_state
-    name = request.get("serverName")
-    if name in state.configured_servers or name in state.sdk_servers.names:
-        raise ControlRequestError(f"{state.vendor.display_name} does not pass resources of {name}")
-    raise ControlRequestError(f"Server not found: {name}")
-
-
-def _reload_skills(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    """Read Claude's command files and skills again. Return all of them."""
-    frontend.session_state.discard_command_files()
-    return {"skills": describe_command_files(frontend.session_state)}
-
-
-def _list_output_styles(
-    frontend: FrontendConversationState, request: ControlRequest
-) -> ResponseBody:
-    return {"available_output_styles": list_output_styles(frontend.session_state)}
-
-
-def _describe_plugins(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    """Return the lists that plugins can extend in Claude. Plugins have no effect here."""
-    state = frontend.session_state
-    if request.get("add_plugins"):
-        raise ControlRequestError(f"{state.vendor.display_name} cannot load plugins")
-    return {
-        "commands": describe_commands(state),
-        "agents": [agent.to_json() for agent in state.usable_agents],
-        "plugins": [],
-        "mcpServers": list_mcp_server_entries(state, detailed=True),
-        "error_count": 0,
-    }
 
 
 def _ignore_thinking_budget(
@@ -514,28 +359,11 @@ REQUEST_HANDLERS: Mapping[
     "set_permission_mode": _set_permission_mode,
     "set_max_thinking_tokens": _ignore_thinking_budget,
     "mcp_message": _deliver_mcp_message,
-    "mcp_status": _describe_mcp_servers,
-    "mcp_set_servers": _set_mcp_servers,
-    "mcp_reconnect": _reconnect_mcp_server,
-    "mcp_toggle": _toggle_mcp_server,
-    "get_settings": _describe_settings,
-    "get_context_usage": _describe_context_usage,
-    "list_models": _list_models,
     "apply_flag_settings": _apply_settings,
-    "reload_settings": _reload_settings,
     "stop_task": _answer_constantly({}),
     "background_tasks": _refuse_background,
-    "mcp_read_resource": _refuse_resource,
-    "rewind_files": _refuse_rewind,
     "cancel_async_message": _cancel_message,
     "get_binary_version": _answer_constantly({"version": CLAUDE_VERSION, "buildTime": None}),
-    "get_session_cost": _describe_cost,
-    "get_usage": _describe_usage,
     "generate_session_title": _answer_constantly({"title": None}),
     "rename_session": _check_title,
-    "reload_skills": _reload_skills,
-    "reload_plugins": _describe_plugins,
-    "reload_output_styles": _list_output_styles,
-    "read_file": _read_file,
-    "list_permission_rules": _describe_permission_rules,
 }

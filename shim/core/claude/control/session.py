@@ -16,7 +16,7 @@ from shim.core.claude.control.actions import (
     SettingChanged,
     TitleChanged,
 )
-from shim.core.claude.control.handlers import REQUEST_HANDLERS, ControlRequestError
+from shim.core.claude.control.handlers import REQUEST_HANDLERS, ControlRequestError, ResponseBody
 from shim.core.claude.control.permission_gate import (
     FrontendDecisionRequired,
     PendingPermission,
@@ -211,15 +211,8 @@ class ControlSession(ControlOutputWriter):
         old_model = self.session_state.model
         old_rules = self._restricting_rules
         old_servers = self._servers_at_start
-        handler = None
-        if isinstance(subtype, str):
-            handler = REQUEST_HANDLERS.get(subtype)
         try:
-            if handler is None:
-                raise ControlRequestError(
-                    f"Unsupported control request subtype: {subtype}", "unsupported_request"
-                )
-            body = handler(self, request)
+            body = self._handle_request(subtype, request)
         except ControlRequestError as refusal:
             self._write_error_response(request_id, refusal)
             return []
@@ -247,6 +240,23 @@ class ControlSession(ControlOutputWriter):
             self.write_system_message("session_title_changed", title=title)
             actions.append(TitleChanged(title))
         return actions
+
+    def _handle_request(self, subtype: object, request: Mapping[str, Any]) -> ResponseBody:
+        """Call the handler for a request. Return the body of the response, or raise
+        ControlRequestError.
+        """
+        if isinstance(subtype, str):
+            handler = REQUEST_HANDLERS.get(subtype)
+            if handler is not None:
+                return handler(self, request)
+            from shim.core.claude.control.state_handlers import STATE_HANDLERS
+
+            state_handler = STATE_HANDLERS.get(subtype)
+            if state_handler is not None:
+                return state_handler(self.session_state, request)
+        raise ControlRequestError(
+            f"Unsupported control request subtype: {subtype}", "unsupported_request"
+        )
 
     @property
     def _servers_at_start(self) -> object:

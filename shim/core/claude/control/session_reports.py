@@ -19,20 +19,17 @@ def list_mcp_server_entries(state: SessionState, *, detailed: bool = False) -> l
     An external server is listed as `pending` until the vendor has reported its status. If the
     vendor cannot use a server, the server's status is `failed`.
     """
-    unsupported_reason = ""
-    if not state.vendor.accepts_mcp_servers:
-        unsupported_reason = f"{state.vendor.display_name} does not support MCP servers"
     entries = []
     for server in state.sdk_servers:
         entry = server.mcp_server_entry_in_init
         if detailed:
             entry = server.mcp_server_entry_in_status
-        failure = state.sdk_servers_error or unsupported_reason
+        failure = state.sdk_servers_error or state.mcp_servers_error
         entries.append(entry | _build_failure_fields(failure, detailed=detailed))
     for name in (*state.configured_servers, *state.disabled_servers):
         if name not in state.sdk_servers.names:
             entry = _build_external_entry(state, name, detailed=detailed)
-            failure = unsupported_reason
+            failure = state.mcp_servers_error
             entries.append(entry | _build_failure_fields(failure, detailed=detailed))
     return entries
 
