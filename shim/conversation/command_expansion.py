@@ -27,7 +27,7 @@ from shim.core.policy.policy import (
     UnsupportedRule,
     parse_permission_rules,
 )
-from shim.state.files import open_regular_file
+from shim.state.files import read_text_file
 
 # Each piece of shell code runs as a process of its own.
 MAX_SHELL_PIECES = 50
@@ -201,10 +201,9 @@ def _read_references(texts: Iterable[str], launcher: ChildLauncher) -> list[str]
 def _read_text(path: str, max_bytes: int) -> str | None:
     """Return a text file's content. Return None for other files, and for files that are too large."""
     try:
-        with open(open_regular_file(path), "rb") as file:
-            data = file.read(max_bytes + 1)
+        text = read_text_file(path, max_bytes)
     except (OSError, ValueError):
         return None
-    if len(data) > max_bytes or b"\0" in data:
+    if "\0" in text:
         return None
-    return data.decode("utf-8", "replace")
+    return text

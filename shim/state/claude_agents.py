@@ -51,11 +51,12 @@ def _load_folder(folder: str, label: str) -> "dict[str, AgentDefinition]":
     defines no agent, is skipped, as by the real claude.
     """
     from shim.core.claude.agent_definitions import parse_agent_file
+    from shim.state.files import read_text_file
 
     agents = {}
     for path in _list_files(folder):
         try:
-            text = _read_text(path)
+            text = read_text_file(path, MAX_AGENT_FILE_BYTES)
         except (OSError, ValueError) as error:
             warn(f"the agent in {path} is skipped: {error}\n")
             continue
@@ -72,17 +73,6 @@ def _list_files(folder: str) -> list[str]:
         if len(paths) > MAX_AGENT_FILES:
             break
     return sorted(paths)[:MAX_AGENT_FILES]
-
-
-def _read_text(path: str) -> str:
-    """Return a file's text. Raise OSError or ValueError if it cannot be read."""
-    from shim.state.files import open_regular_file
-
-    with open(open_regular_file(path), "rb") as file:
-        data = file.read(MAX_AGENT_FILE_BYTES + 1)
-    if len(data) > MAX_AGENT_FILE_BYTES:
-        raise ValueError(f"the file is larger than {MAX_AGENT_FILE_BYTES} bytes")
-    return data.decode("utf-8", "replace")
 
 
 def _parse_flag(text: str) -> "dict[str, AgentDefinition]":

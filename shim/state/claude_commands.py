@@ -23,7 +23,7 @@ from shim.state.claude_settings import (
     list_setting_sources,
     resolve_claude_config_dir,
 )
-from shim.state.files import open_regular_file
+from shim.state.files import read_text_file
 
 # The flags with which the real claude reads neither the user's files nor the project's files.
 NO_FILES_FLAGS = frozenset(("--disable-slash-commands", "--bare", "--safe-mode"))
@@ -165,17 +165,15 @@ def _read_text(path: str, folder: _ClaudeFolder) -> str | None:
         )
         return None
     try:
-        with open(open_regular_file(path), "rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        return read_text_file(path, MAX_FILE_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError as error:
-        warn(f"the command in {path} is skipped: {error.strerror}\n")
+    except (OSError, ValueError) as error:
+        reason = str(error)
+        if isinstance(error, OSError):
+            reason = str(error.strerror)
+        warn(f"the command in {path} is skipped: {reason}\n")
         return None
-    if len(data) > MAX_FILE_BYTES:
-        warn(f"the command in {path} is skipped: the file is larger than {MAX_FILE_BYTES} bytes\n")
-        return None
-    return data.decode("utf-8", "replace")
 
 
 def _is_inside(path: str, folder: str) -> bool:

@@ -192,6 +192,17 @@ def open_regular_file(path: str, *, follow_links: bool = True) -> int:
     raise OSError(EINVAL, "not a regular file", path)
 
 
+def read_text_file(path: str, max_bytes: int) -> str:
+    """Return the text of a regular file. Raise OSError if it cannot be read, and ValueError if it
+    is larger than `max_bytes`.
+    """
+    with open(open_regular_file(path), "rb") as file:
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise ValueError(f"the file is larger than {max_bytes} bytes")
+    return data.decode("utf-8", "replace")
+
+
 def remove_file(path: str) -> bool:
     """Remove a file. Return False if that fails."""
     try:

@@ -5,7 +5,8 @@ import os
 import pytest
 
 from shim.core.claude.offered_commands import OfferedCommand
-from shim.state import stored_commands
+from shim.state import stored_commands, vendor_file
+from shim.state.config import get_state_dir
 from shim.state.stored_commands import load_offered_commands, store_offered_commands
 
 COMMANDS = (OfferedCommand("init", "Write a file", "[name]"), OfferedCommand("review"))
@@ -26,7 +27,7 @@ def test_commands_are_stored_by_vendor_and_folder(environment):
 
 def test_unchanged_list_is_not_rewritten(environment, monkeypatch):
     store_offered_commands("pi", COMMANDS, environment, "/a")
-    monkeypatch.setattr(stored_commands, "write_state_file", lambda *args: pytest.fail("written"))
+    monkeypatch.setattr(vendor_file, "write_state_file", lambda *args: pytest.fail("written"))
     store_offered_commands("pi", COMMANDS, environment, "/a")
 
 
@@ -43,8 +44,8 @@ def test_number_of_folders_is_limited(environment, monkeypatch):
 
 def test_damaged_file_counts_as_empty(environment):
     store_offered_commands("pi", COMMANDS, environment, "/a")
-    folder, name = stored_commands._locate_file("pi", environment)
+    path = os.path.join(get_state_dir(environment), stored_commands.COMMANDS_FOLDER, "pi.json")
     for text in ("{", "[]", '{"/a": 7}'):
-        with open(os.path.join(folder, name), "w") as file:
+        with open(path, "w") as file:
             file.write(text)
         assert load_offered_commands("pi", environment, "/a") == ()

@@ -254,16 +254,14 @@ class SdkMcpServerRegistry:
     def deny_tool_call(self, connection: McpConnection, message: RpcMessage, reason: str) -> None:
         """Answer a denied tool call with an error result, so that the model can read the reason."""
         result = {"content": [{"type": "text", "text": reason}], "isError": True}
-        connection.queue_line(
-            dump_json({"jsonrpc": "2.0", "id": message.get("id"), "result": result}) + b"\n"
-        )
+        _answer_client(connection, message.get("id"), {"result": result})
 
     def forward_client_message(self, connection: McpConnection, message: object) -> str | None:
         """Forward a parsed message from a client to the frontend. Return the request's id if the
         message expects a response, otherwise None.
         """
         if not isinstance(message, dict) or not isinstance(message.get("method", ""), str):
-            self._send_error(
+            _answer_with_error(
                 connection, None, INVALID_REQUEST_CODE, "the message is not a JSON-RPC object"
             )
         elif "method" not in message:
@@ -274,13 +272,15 @@ class SdkMcpServerRegistry:
                 connection.server_name, self._translate_cancellation(connection, message)
             )
         elif message["method"] == CALL_METHOD and self.parse_tool_call(connection, message) is None:
-            self._send_error(
+            _answer_with_error(
                 connection, message["id"], INVALID_REQUEST_CODE, "the call names no tool"
             )
         elif self._is_closed:
-            self._send_error(connection, message["id"], INTERNAL_ERROR_CODE, CLOSED_TEXT)
+            _answer_with_error(connection, message["id"], INTERNAL_ERROR_CODE, CLOSED_TEXT)
         elif len(self._pending_requests) >= MAX_PENDING_REQUESTS:
-            self._send_error(connection, message["id"], INTERNAL_ERROR_CODE, TOO_MANY_REQUESTS_TEXT)
+            _answer_with_error(
+                connection, message["id"], INTERNAL_ERROR_CODE, TOO_MANY_REQUESTS_TEXT
+            )
         else:
             if (
                 message["method"] == INITIALIZE_METHOD
@@ -321,7 +321,7 @@ class SdkMcpServerRegistry:
         if len(line) > self._max_line_bytes:
             if connection is not None:
                 reason = TOO_LARGE_TEXT.format(size=len(line), limit=self._max_line_bytes)
-                self._send_error(connection, message["id"], INTERNAL_ERROR_CODE, reason)
+                _answer_with_error(connection, message["id"], INTERNAL_ERROR_CODE, reason)
             return None
         self._pending_requests[request_id] = PendingMcpRequest(
             connection, server_name, message["method"], message["id"], self._mcp_request_count
@@ -343,14 +343,6 @@ class SdkMcpServerRegistry:
             {"type": "control_request", "request_id": request_id, "request": body}
         ) + b"\n"
 
-    def _send_error(
-        self, connection: McpConnection, client_request_id: object, code: int, reason: str
-    ) -> None:
-        error = {"code": code, "message": reason}
-        connection.queue_line(
-            dump_json({"jsonrpc": "2.0", "id": client_request_id, "error": error}) + b"\n"
-        )
-
     # -- messages from the frontend ----------------------------------------------------------------
 
     def accept_frontend_response(self, request_id: str, response: RpcMessage) -> bool:
@@ -363,12 +355,7 @@ class SdkMcpServerRegistry:
         body = response.get("response")
         answer = as_dict(body).get("mcp_response")
         if response.get("subtype") == "error" or not isinstance(answer, dict):
-            answer = {
-                "error": {
-                    "code": INTERNAL_ERROR_CODE,
-                    "message": get_text(response, "error", "no answer"),
-                }
-            }
+            answer = _build_error(INTERNAL_ERROR_CODE, get_text(response, "error", "no answer"))
         self._deliver_response(pending, answer)
         return True
 
@@ -383,9 +370,7 @@ class SdkMcpServerRegistry:
                 connection is pending.connection for connection in self._json_parsing_connections
             ):
                 outcome = add_text_as_structured_content(outcome)
-            pending.connection.queue_line(
-                dump_json({"jsonrpc": "2.0", "id": pending.client_request_id, **outcome}) + b"\n"
-            )
+            _answer_client(pending.connection, pending.client_request_id, outcome)
         elif pending.server_name in self._servers:
             self._apply_response(self._servers[pending.server_name], pending.method, response)
 
@@ -423,15 +408,8 @@ class SdkMcpServerRegistry:
         pending = self._pending_requests.pop(request_id, None)
         if pending is not None:
             self._notify_cancelled(pending, "the answer took too long")
-            self._deliver_response(
-                pending,
-                {
-                    "error": {
-                        "code": INTERNAL_ERROR_CODE,
-                        "message": TIMEOUT_TEXT.format(seconds=timeout_s),
-                    }
-                },
-            )
+            reason = TIMEOUT_TEXT.format(seconds=timeout_s)
+            self._deliver_response(pending, _build_error(INTERNAL_ERROR_CODE, reason))
 
     def close(self) -> None:
         """Fail all pending requests, because the frontend can no longer answer."""
@@ -439,9 +417,22 @@ class SdkMcpServerRegistry:
         pending_requests = self._pending_requests
         self._pending_requests = {}
         for pending in pending_requests.values():
-            self._deliver_response(
-                pending, {"error": {"code": INTERNAL_ERROR_CODE, "message": CLOSED_TEXT}}
-            )
+            self._deliver_response(pending, _build_error(INTERNAL_ERROR_CODE, CLOSED_TEXT))
+
+
+def _answer_client(connection: McpConnection, request_id: object, outcome: RpcMessage) -> None:
+    """Send the response to a client's request. `outcome` is its result or its error."""
+    connection.queue_line(dump_json({"jsonrpc": "2.0", "id": request_id, **outcome}) + b"\n")
+
+
+def _answer_with_error(
+    connection: McpConnection, request_id: object, code: int, reason: str
+) -> None:
+    _answer_client(connection, request_id, _build_error(code, reason))
+
+
+def _build_error(code: int, reason: str) -> RpcMessage:
+    return {"error": {"code": code, "message": reason}}
 
 
 def format_mcp_tool_name(server: str, tool: str) -> str:

@@ -58,7 +58,7 @@ from shim.core.claude.session_state import SessionState
 from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.typed import TYPE_CHECKING, Any
+from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.core.reading.values import as_dict, escape_control_chars
 
 if TYPE_CHECKING:
@@ -66,6 +66,15 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_IDS = 10_000  # more are not needed, because a client repeats only recent messages
 MAX_TYPE_CHARS = 60  # the maximum length of a line's type in a warning
+
+
+class _ChildSettings(NamedTuple):
+    """The settings that a child receives when it starts."""
+
+    effort: str | None
+    rules: object  # the permission rules that deny a tool call or require a prompt
+    servers: object  # the MCP servers
+    model: str | None
 
 
 class ControlSession(ControlOutputWriter):
@@ -207,10 +216,7 @@ class ControlSession(ControlOutputWriter):
             return self._interrupt_turn(
                 request_id, cancels_queue=request.get("cancel_queued") is True
             )
-        old_effort = self.session_state.effort
-        old_model = self.session_state.model
-        old_rules = self._restricting_rules
-        old_servers = self._servers_at_start
+        old_settings = self._get_child_settings()
         try:
             body = self._handle_request(subtype, request)
         except ControlRequestError as refusal:
@@ -220,26 +226,44 @@ class ControlSession(ControlOutputWriter):
         if subtype == "initialize":
             open_requests = self._describe_open_requests()
         self._write_response(request_id, body, **open_requests)
-        actions: list[FrontendAction] = []
-        if self._restricting_rules != old_rules:
-            actions = [SettingChanged("rules", None)]
-        if self.has_started and self._servers_at_start != old_servers:
-            # A child receives its servers only when it starts.
-            actions.append(SettingChanged("servers", None))
-        if subtype == "apply_flag_settings" and self.session_state.model != old_model:
-            actions.append(SettingChanged("model", self.session_state.model))
-        if self.session_state.effort != old_effort:
-            return [SettingChanged("effort", self.session_state.effort), *actions]
+        actions = self._list_changed_settings(old_settings)
         if subtype == "set_model":
             return [SettingChanged("model", self.session_state.model)]
         if subtype == "set_permission_mode":
-            self.write_system_message("status", status=None, permissionMode=self.session_state.mode)
-            return [SettingChanged("mode", self.session_state.mode)]
+            return self._report_mode()
         title = request.get("title")
         if subtype in ("rename_session", "initialize") and title and isinstance(title, str):
             self.write_system_message("session_title_changed", title=title)
             actions.append(TitleChanged(title))
         return actions
+
+    def _get_child_settings(self) -> _ChildSettings:
+        state = self.session_state
+        rules = None
+        if state.policy is not None:
+            rules = state.policy.restricting_rules
+        servers = state.sdk_servers.names, state.server_revision
+        return _ChildSettings(state.effort, rules, servers, state.model)
+
+    def _list_changed_settings(self, old: _ChildSettings) -> list[FrontendAction]:
+        """Return an action for each setting of a child that a request has changed."""
+        new = self._get_child_settings()
+        actions: list[FrontendAction] = []
+        if new.effort != old.effort:
+            actions.append(SettingChanged("effort", new.effort))
+        if new.rules != old.rules:
+            actions.append(SettingChanged("rules", None))
+        if self.has_started and new.servers != old.servers:
+            actions.append(SettingChanged("servers", None))
+        if new.model != old.model:
+            actions.append(SettingChanged("model", new.model))
+        return actions
+
+    def _report_mode(self) -> list[FrontendAction]:
+        """Report the permission mode to the frontend. Return the action for its change."""
+        mode = self.session_state.mode
+        self.write_system_message("status", status=None, permissionMode=mode)
+        return [SettingChanged("mode", mode)]
 
     def _handle_request(self, subtype: object, request: Mapping[str, Any]) -> ResponseBody:
         """Call the handler for a request. Return the body of the response, or raise
@@ -257,18 +281,6 @@ class ControlSession(ControlOutputWriter):
         raise ControlRequestError(
             f"Unsupported control request subtype: {subtype}", "unsupported_request"
         )
-
-    @property
-    def _servers_at_start(self) -> object:
-        """The MCP servers that a new child would receive."""
-        return self.session_state.sdk_servers.names, self.session_state.server_revision
-
-    @property
-    def _restricting_rules(self) -> object:
-        """The permission rules that deny a tool call or require a prompt."""
-        if self.session_state.policy is None:
-            return None
-        return self.session_state.policy.restricting_rules
 
     def _describe_open_requests(self) -> dict[str, Any]:
         """Return the open permission prompts, for a frontend that sends `initialize` again."""
@@ -429,8 +441,7 @@ class ControlSession(ControlOutputWriter):
         except ControlRequestError as error:
             self.warnings.append(f"{error}\n")
             return []
-        self.write_system_message("status", status=None, permissionMode=self.session_state.mode)
-        return [SettingChanged("mode", self.session_state.mode)]
+        return self._report_mode()
 
     def _refuse_open_requests(self, message: str) -> list[FrontendAction]:
         """Refuse all open permission requests.
