@@ -394,39 +394,29 @@ class MessageLoop(ConversationLoop):
         """
         from shim.core.claude.control.actions import (
             InterruptRequested,
-            PermissionAnswered,
             SettingChanged,
             TitleChanged,
-            ToolCallBlocked,
-            TurnStoppedByHook,
         )
 
         turn_number = self._turn_number
         await self._write_control_lines()
         for action in actions:
-            child_driver = self._driver.active_child_driver
-            if isinstance(
-                action,
-                InterruptRequested | PermissionAnswered | ToolCallBlocked | TurnStoppedByHook,
-            ) and not (self._turn_running and turn_number == self._turn_number):
+            is_turn_over = not self._turn_running or turn_number != self._turn_number
+            if is_turn_over and not isinstance(action, SettingChanged | TitleChanged):
                 continue
-            if isinstance(action, InterruptRequested) and self._waits_for_hooks:
-                self._interrupted_early = True
-                child_driver.cancel_hook_commands()
-            elif isinstance(action, InterruptRequested) and self._expansion_scope is not None:
-                self._expansion_scope.cancel()
-            elif isinstance(action, InterruptRequested):
-                await self._driver.interrupt()
-            elif isinstance(action, PermissionAnswered):
-                await child_driver.send_decision(action.request, action.decision)
-            elif isinstance(action, ToolCallBlocked):
-                await child_driver.forbid_running_tool_call(action.call_id, action.reason)
-            elif isinstance(action, TurnStoppedByHook):
-                await child_driver.stop_turn_for_hook()
-            elif isinstance(action, SettingChanged):
-                await child_driver.apply_setting_change(action)
-            elif isinstance(action, TitleChanged):
-                self._output.write_title_to_transcript(action.title)
+            child_driver = self._driver.active_child_driver
+            match action:
+                case InterruptRequested() if self._waits_for_hooks:
+                    self._interrupted_early = True
+                    child_driver.cancel_hook_commands()
+                case InterruptRequested() if self._expansion_scope is not None:
+                    self._expansion_scope.cancel()
+                case InterruptRequested():
+                    await self._driver.interrupt()
+                case TitleChanged(title):
+                    self._output.write_title_to_transcript(title)
+                case _:
+                    await child_driver.execute_action(action)
         self._driver.active_child_driver.check_hooks()
         self._wake_waiters()
 

@@ -264,8 +264,6 @@ class ChildDriver:
         call has run although a hook had denied it, or if a hook wants the turn to end after a tool
         call.
         """
-        from shim.core.claude.control.actions import ToolCallBlocked
-
         action: FrontendAction | None = None
         for event in hook_events:
             control.hooks.call_hooks(event)
@@ -275,10 +273,27 @@ class ChildDriver:
         command_actions = await self.run_hook_commands()
         if action is None and command_actions:
             action = command_actions[0]
-        if isinstance(action, ToolCallBlocked):
-            await self.forbid_running_tool_call(action.call_id, action.reason)
-        elif action is not None:
-            await self.stop_turn_for_hook()
+        if action is not None:
+            await self.execute_action(action)
+
+    async def execute_action(self, action: "FrontendAction") -> None:
+        """Execute an action that results from a frontend's line or a hook's answer."""
+        from shim.core.claude.control.actions import (
+            PermissionAnswered,
+            SettingChanged,
+            ToolCallBlocked,
+            TurnStoppedByHook,
+        )
+
+        match action:
+            case PermissionAnswered(request, decision):
+                await self.send_decision(request, decision)
+            case ToolCallBlocked(call_id, reason):
+                await self.forbid_running_tool_call(call_id, reason)
+            case TurnStoppedByHook():
+                await self.stop_turn_for_hook()
+            case SettingChanged():
+                await self.apply_setting_change(action)
 
     async def run_hook_commands(self) -> "Sequence[FrontendAction]":
         """Run the hook commands that were requested, until all of them have exited. Return the

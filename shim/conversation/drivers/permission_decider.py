@@ -12,7 +12,6 @@ from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.call_decisions import ToolCallDecisions
 from shim.core.claude.control import ControlSession
-from shim.core.claude.control.actions import PermissionAnswered, SettingChanged
 from shim.core.claude.hooks.callbacks import HookContext, HookEvent
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.policy import PRE_TOOL_EVENT
@@ -158,14 +157,10 @@ class PermissionDecider:
             self._start_task(self._run_permission_hook, call)
 
     async def _run_permission_hook(self, call: "HookCommandCall") -> None:
-        """Run a command of a PermissionRequest hook, and send its decision to the vendor."""
+        """Run a command of a PermissionRequest hook, and execute its decision."""
         assert self._hook_commands is not None
         for action in await self._hook_commands.run_commands((call,)):
-            match action:
-                case PermissionAnswered(request, decision):
-                    await self._driver.send_decision(request, decision)
-                case SettingChanged():
-                    await self._driver.apply_setting_change(action)
+            await self._driver.execute_action(action)
 
     # -- the frontend's prompts --------------------------------------------------------------------
 

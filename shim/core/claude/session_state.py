@@ -478,12 +478,8 @@ class SessionState:
 
         Without a policy, a tool call needs a prompt unless a hook allows it.
         """
-        if hook_decision is not None:
-            is_allowed = bool(hook_decision.allow)
-            requires_prompt = hook_decision.requires_prompt
-        else:
-            is_allowed = False
-            requires_prompt = False
+        is_allowed = hook_decision is not None and bool(hook_decision.allow)
+        requires_prompt = hook_decision is not None and hook_decision.requires_prompt
         if self.policy is None:
             return PolicyDecision("allow" if is_allowed else "ask", self.mode, is_by_rule=False)
         from shim.core.policy.evaluate import PolicyEvaluator

@@ -91,6 +91,18 @@ def _initialize_session(
         "session_state": frontend.session_status,
         **_report_applied_parts(request),
     }
+    body |= _add_mcp_servers(frontend, request)
+    return body
+
+
+def _add_mcp_servers(
+    frontend: FrontendConversationState, request: ControlRequest
+) -> dict[str, Any]:
+    """Add the MCP servers of an `initialize` request. Return the fields that report whether they are
+    applied.
+    """
+    state = frontend.session_state
+    report = {}
     sdk_server_names = request.get("sdkMcpServers")
     server_configs = request.get("mcpServers")
     if isinstance(sdk_server_names, list) and sdk_server_names:
@@ -104,13 +116,13 @@ def _initialize_session(
         if is_applied:
             state.configured_servers |= server_configs
             state.initialize_server_names = frozenset(server_configs)
-        body["mcp_servers_applied"] = is_applied
+        report["mcp_servers_applied"] = is_applied
     if (sdk_server_names or server_configs) and not state.vendor.accepts_mcp_servers:
         frontend.warnings.append(
             f"MCP servers have no effect: {state.vendor.display_name} does not support them\n"
         )
     state.sdk_servers.initialize_servers()
-    return body
+    return report
 
 
 def _report_ignored_fields(frontend: FrontendConversationState, request: ControlRequest) -> None:
@@ -245,26 +257,26 @@ def _set_permission_mode(
 
 
 def _apply_settings(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    """Apply the model, the effort level and the deny and ask rules from settings. Unknown effort levels are
-    ignored.
+    """Apply the model, the effort level and the deny and ask rules from settings. Unknown effort
+    levels are ignored.
     """
-    settings = request.get("settings")
-    permissions = as_dict(settings).get("permissions")
+    state = frontend.session_state
+    settings = as_dict(request.get("settings"))
+    permissions = settings.get("permissions")
     if isinstance(permissions, dict):
         try:
-            frontend.session_state.replace_flag_permission_rules(
+            state.replace_flag_permission_rules(
                 _list_texts(permissions.get("deny")), _list_texts(permissions.get("ask"))
             )
         except ValueError as error:
             raise ControlRequestError(f"Cannot apply settings: {error}") from None
-    if isinstance(settings, dict) and "model" in settings:
+    if "model" in settings:
         _set_model(frontend, {"model": settings["model"]})
-    if isinstance(settings, dict):
-        frontend.session_state.add_flag_settings(settings)
-    if isinstance(settings, dict) and "effortLevel" in settings:
+    state.add_flag_settings(settings)
+    if "effortLevel" in settings:
         level = parse_effort_level(settings["effortLevel"])
         if level is not None or settings["effortLevel"] is None:
-            frontend.session_state.effort = level
+            state.effort = level
         if level is not None:
             _report_ignored_effort(frontend)
     return None

@@ -220,20 +220,17 @@ class HookDecision(NamedTuple):
         return strictest._replace(updated_input=updated_input, stops_turn=stops_turn)
 
 
-class ToolCallHookDecisions:
+class ToolCallHookDecisions(BoundedDict[str, HookDecision]):
     """The hooks' decisions about the tool calls of one turn, by call id."""
 
     def __init__(self) -> None:
-        self._decision_by_call = BoundedDict[str, HookDecision](MAX_OPEN_HOOKS)
+        super().__init__(MAX_OPEN_HOOKS)
 
     def get_decision(self, call_id: str) -> HookDecision:
-        return self._decision_by_call.get(call_id, HookDecision())
+        return self.get(call_id, HookDecision())
 
     def add_decision(self, call_id: str, decision: HookDecision) -> None:
-        self._decision_by_call[call_id] = self.get_decision(call_id).merge(decision)
-
-    def clear(self) -> None:
-        self._decision_by_call.clear()
+        self[call_id] = self.get_decision(call_id).merge(decision)
 
 
 class PromptHookRejection(NamedTuple):
