@@ -128,29 +128,10 @@ class PersistentDriver(ChildDriver):
         self._reset_turn()
         self._deadlines.reset()
         self._permissions.decided_calls.finish_turn()
-        if self._child is not None and (
-            self._needs_restart or not self._child_input.can_accept_prompts
-        ):
-            await self._child.stop()
-        if self._child is None or self._child.child_exit is not None or self.stream is None:
-            if self._child is not None:
-                await self._release_child(self._child)
-            try:
-                child, stream = await self._start_child(message)
-            except Exception as error:
-                await self.refuse_turn(message, error)
-                return
-        else:
-            # A changed mode or rule may need a guarantee that this version of the vendor lacks.
-            try:
-                self.launcher.check_version_enforces_permissions()
-            except ShimError as error:
-                await self.refuse_turn(message, error)
-                return
-            child = self._child
-            stream = self.stream
-            await self._skip_late_output(child, stream)
-            stream.start_turn(self.launcher.turn_lifecycle.build_turn_config())
+        prepared = await self._prepare_child(message)
+        if prepared is None:
+            return
+        child, stream = prepared
         self._start_turn(stream, message)
         if self._compaction_command is not None:
             from shim.core.claude.control.usage_reports import build_context_report
@@ -172,6 +153,31 @@ class PersistentDriver(ChildDriver):
             resume_state.has_system_prompt = had_system_prompt
             resume_state.has_history = had_history
         self._requeue_messages(self._list_unread_messages(stream))
+
+    async def _prepare_child(self, message: UserMessage) -> tuple[Child, ChildStream] | None:
+        """Return the child that answers a message, and its stream with a new turn. The running child
+        is used if it can apply the current settings. Return None if the turn was refused.
+        """
+        child = self._child
+        if child is not None and (self._needs_restart or not self._child_input.can_accept_prompts):
+            await child.stop()
+        if child is None or child.child_exit is not None or self.stream is None:
+            if child is not None:
+                await self._release_child(child)
+            try:
+                return await self._start_child(message)
+            except Exception as error:
+                await self.refuse_turn(message, error)
+                return None
+        # A changed mode or rule may need a guarantee that this version of the vendor lacks.
+        try:
+            self.launcher.check_version_enforces_permissions()
+        except ShimError as error:
+            await self.refuse_turn(message, error)
+            return None
+        await self._skip_late_output(child, self.stream)
+        self.stream.start_turn(self.launcher.turn_lifecycle.build_turn_config())
+        return child, self.stream
 
     async def compact_context(self, message: UserMessage, command: "LocalCommand") -> None:
         """Ask the vendor to compact its context."""
@@ -228,13 +234,7 @@ class PersistentDriver(ChildDriver):
         prompt = self._encode_prompt(message)
         is_new_child = not self._child_has_output
         is_done = await self._send_message(child, stream, prompt)
-        was_silent = not (
-            self._turn_has_output
-            or self._interrupted
-            or self._stalled
-            or stream.turn.outcome_tracker.outcome is not None
-        )
-        if was_silent and not (is_done or is_new_child):
+        if self._is_silent(stream) and not (is_done or is_new_child):
             # The child was already exiting when the message was sent, or it has closed its stdout.
             await self._ensure_child_exit(child)
             await self._release_child(child)
@@ -257,11 +257,21 @@ class PersistentDriver(ChildDriver):
         if self._stalled:
             await child.stop()
             is_done = False
-        if await self._end_turn(
-            child, stream, is_done=is_done
-        ) or await self._finish_if_interrupted(stream):
+        if not await self._end_turn(child, stream, is_done=is_done):
+            await self._answer_again(stream, message, prompt)
+
+    def _is_silent(self, stream: ChildStream) -> bool:
+        """Return whether the turn has no output and no reason for that."""
+        if self._turn_has_output or self._interrupted or self._stalled:
+            return False
+        return stream.turn.outcome_tracker.outcome is None
+
+    async def _answer_again(
+        self, stream: ChildStream, message: UserMessage, prompt: UserMessage
+    ) -> None:
+        """Send a message to a new child, because the output stream of the last child was cut off."""
+        if await self._finish_if_interrupted(stream):
             return
-        # The output stream was cut off.
         try:
             self.launcher.turn_lifecycle.prepare_retry(stream)
             child, prompt = await self._restart_child(message, stream, prompt)
