@@ -258,7 +258,7 @@ class PersistentDriver(ChildDriver):
             await child.stop()
             is_done = False
         if not await self._end_turn(child, stream, is_done=is_done):
-            await self._answer_again(stream, message, prompt)
+            await self._repeat_message(stream, message, prompt)
 
     def _is_silent(self, stream: ChildStream) -> bool:
         """Return whether the turn has no output and no reason for that."""
@@ -266,7 +266,7 @@ class PersistentDriver(ChildDriver):
             return False
         return stream.turn.outcome_tracker.outcome is None
 
-    async def _answer_again(
+    async def _repeat_message(
         self, stream: ChildStream, message: UserMessage, prompt: UserMessage
     ) -> None:
         """Send a message to a new child, because the output stream of the last child was cut off."""

@@ -24,8 +24,6 @@ ANSWER_KEYS = {  # the keys of an answer that are passed on; other keys are drop
     "allow": ("behavior", "updatedInput", "updatedPermissions"),
     "deny": ("behavior", "message", "interrupt"),
 }
-# If an answer has one of these keys, the value must match the prompt.
-REFERENCE_KEYS = ("toolUseID", "tool_use_id", "tool_name", "request_id", "question")
 
 
 class PendingPrompt(NamedTuple):
@@ -126,17 +124,15 @@ def parse_prompt_answer(
     request = prompt.request
     if request.get("subtype") == ELICITATION_SUBTYPE:
         return _parse_elicitation(decision)
-    expected_ids = {
+    references = {
         "toolUseID": request.get("tool_use_id"),
         "tool_use_id": request.get("tool_use_id"),
-    }
-    expected_ids |= {
         "tool_name": request.get("tool_name"),
         "request_id": prompt.prompt_id,
         "question": prompt.prompt_id,
     }
-    for key in REFERENCE_KEYS:
-        if key in decision and decision[key] != expected_ids[key]:
+    for key, expected_value in references.items():
+        if decision.get(key, expected_value) != expected_value:
             raise FrameRefusedError(
                 "bad-decision", f"`{key}` does not match the prompt's tool call"
             )

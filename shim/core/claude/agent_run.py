@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from shim.core.claude.agent_definitions import INHERITED_MODEL, AgentDefinition
 from shim.core.claude.argv.flags import Invocation
-from shim.core.claude.argv.merge import SESSION_FIELDS, build_conversation_args
+from shim.core.claude.argv.merge import FRONTEND_FIELDS, build_conversation_args
 from shim.core.claude.hooks.callbacks import (
     AGENT_START_EVENT,
     AGENT_STOP_EVENT,
@@ -55,11 +55,9 @@ COMMAND_ID_PREFIX = "settings-hook-"
 INITIALIZE_ID, RULES_ID = "agent-initialize", "agent-rules"
 NO_RESULT_TEXT = "The agent ended without a result."
 # Fields of the session's command line that are not passed to a run.
-EXCLUDED_FIELDS = frozenset((
-    *("print_mode", "output_format", "input_format", "verbose", "partial", "replay_user_messages"),
-    *("permission_prompt_tool", "shim_terminator", "shim_explain", "shim_record", "shim_dialect"),
-    *("json_schema", "no_session_persistence", *SESSION_FIELDS),
-))  # fmt: skip
+EXCLUDED_FIELDS = FRONTEND_FIELDS | {
+    *("shim_record", "shim_dialect", "json_schema", "no_session_persistence")
+}
 STREAM_ARGS = (
     *("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
     *("--no-session-persistence", "--shim-dialect", "claude"),

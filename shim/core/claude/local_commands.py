@@ -6,22 +6,20 @@ The answers have the real claude's format. They contain only numbers that the ve
 from collections.abc import Mapping
 
 from shim.core.claude.messages import UserMessage, split_command_text
+from shim.core.claude.offered_commands import LOCAL_COMMANDS
 from shim.core.reading.typed import Any, NamedTuple
 
+# The kinds of commands: the names of LOCAL_COMMANDS.
 CLEAR = "clear"
 COMPACT = "compact"
 CONTEXT = "context"
-COST = "cost"
+USAGE = "usage"
 
-# The kind of each command, by the command's name. The real claude has the same aliases.
+# The kind of each command, by its name or alias.
 COMMAND_KINDS = {
-    "clear": CLEAR,
-    "reset": CLEAR,
-    "new": CLEAR,
-    "compact": COMPACT,
-    "context": CONTEXT,
-    "cost": COST,
-    "usage": COST,
+    name: command.name
+    for command, aliases in LOCAL_COMMANDS.items()
+    for name in (command.name, *aliases)
 }
 
 NOTHING_TO_COMPACT_TEXT = "There are no messages to compact"
@@ -34,7 +32,7 @@ class LocalCommand(NamedTuple):
     """A command of Claude that the shim answers.
 
     name       the name as the user typed it
-    kind       CLEAR, COMPACT, CONTEXT or COST
+    kind       CLEAR, COMPACT, CONTEXT or USAGE
     arguments  the text after the name
     """
 

@@ -40,7 +40,7 @@ class CommandNames(NamedTuple):
     vendor: tuple[str, ...] = ()
 
 
-# The commands of `local_commands`, with their aliases.
+# The commands that the shim answers, with their aliases. The real claude has the same aliases.
 LOCAL_COMMANDS: Mapping[OfferedCommand, tuple[str, ...]] = {
     OfferedCommand("clear", "Start a new session with an empty context"): ("reset", "new"),
     OfferedCommand("compact", "Summarize the conversation to free context", "[instructions]"): (),

@@ -6,7 +6,7 @@ own files, because a cloned repository must not choose which programs run.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shim.core.policy import PRE_TOOL_EVENT
+from shim.core.policy import HOOK_EVENTS, PRE_TOOL_EVENT
 from shim.core.policy.policy import PermissionRule, parse_permission_rule
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.core.reading.values import as_dict
@@ -183,11 +183,11 @@ def _list_hooks(source: SettingsSource) -> "list[SettingsHook]":
     groups_by_event = _get_hooks(source)
     if not groups_by_event:
         return []
-    from shim.core.policy.settings_hooks import RUN_EVENTS, parse_settings_hooks
+    from shim.core.policy.settings_hooks import parse_settings_hooks
 
     return [
         hook
-        for event in (PRE_TOOL_EVENT, *RUN_EVENTS)
+        for event in HOOK_EVENTS
         for hook in parse_settings_hooks(
             groups_by_event.get(event), source.name, is_trusted=source.is_trusted, event=event
         )

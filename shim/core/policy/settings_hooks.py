@@ -11,12 +11,6 @@ from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list, as_str
 
 SESSION_END_EVENT = "SessionEnd"
-# The other events whose hooks the shim runs.
-RUN_EVENTS = (
-    *("UserPromptSubmit", "PostToolUse", "PostToolUseFailure", "Stop"),
-    *("SessionStart", SESSION_END_EVENT, "PreCompact", "PostCompact", "StopFailure"),
-    *("PermissionRequest", "SubagentStart", "SubagentStop"),
-)
 DEFAULT_TIMEOUT_S = 600.0  # the real claude's default
 SESSION_END_TIMEOUT_S = 1.5  # the real claude's default for hooks at the end of a session
 MAX_HOOKS = 100  # the limit per file; a turn with more hooks is refused

@@ -4,7 +4,7 @@ real claude 2.1.330.
 
 from sweeps import loop_over_rows
 
-from shim.core.claude.hooks.callbacks import HOOK_EVENTS, HookEvent, build_compaction_events
+from shim.core.claude.hooks.callbacks import HookEvent, build_compaction_events
 from shim.core.claude.hooks.feedback import (
     MAX_TEXTS,
     HookFeedback,
@@ -16,6 +16,7 @@ from shim.core.claude.hooks.unsupported import (
     list_uncalled_restricting_events,
     list_unsupported_callbacks,
 )
+from shim.core.policy import HOOK_EVENTS
 
 PROMPT = HookEvent("UserPromptSubmit")
 CALL = HookEvent("PreToolUse", "call_1", "Bash")

@@ -8,7 +8,7 @@ from shim.core.claude.local_commands import (
     CLEAR,
     COMPACT,
     CONTEXT,
-    COST,
+    USAGE,
     LocalCommand,
     format_context_report,
     parse_local_command,
@@ -35,8 +35,8 @@ def parse(content):
         ("/clear\nhello", LocalCommand("clear", CLEAR, "hello")),
         ("/compact keep the names ", LocalCommand("compact", COMPACT, "keep the names")),
         ("/context", LocalCommand("context", CONTEXT, "")),
-        ("/usage", LocalCommand("usage", COST, "")),
-        ([{"type": "text", "text": "/cost"}], LocalCommand("cost", COST, "")),
+        ("/usage", LocalCommand("usage", USAGE, "")),
+        ([{"type": "text", "text": "/cost"}], LocalCommand("cost", USAGE, "")),
     ],
 )
 def test_commands_are_recognized_with_their_aliases_and_arguments(content, command):
@@ -63,7 +63,7 @@ def test_other_texts_are_messages(content):
 
 
 def test_prompt_of_the_command_line_can_be_a_command():
-    assert parse_local_command(UserMessage("/cost")) == LocalCommand("cost", COST, "")
+    assert parse_local_command(UserMessage("/cost")) == LocalCommand("cost", USAGE, "")
 
 
 def test_only_a_session_that_answers_commands_recognizes_them():

@@ -12,7 +12,7 @@ import posixpath
 import re
 from collections.abc import Mapping
 
-from shim.core.policy import PRE_TOOL_EVENT
+from shim.core.policy import HOOK_EVENTS, PRE_TOOL_EVENT
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list, as_str, get_text, list_dicts
@@ -25,11 +25,6 @@ PRE_COMPACT_EVENT, POST_COMPACT_EVENT = "PreCompact", "PostCompact"
 SESSION_START_EVENT, SESSION_END_EVENT = "SessionStart", "SessionEnd"
 STOP_EVENT, STOP_FAILURE_EVENT = "Stop", "StopFailure"
 AGENT_START_EVENT, AGENT_STOP_EVENT = "SubagentStart", "SubagentStop"
-HOOK_EVENTS = (
-    *(PROMPT_EVENT, PRE_TOOL_EVENT, *RESULT_EVENTS, STOP_EVENT, PERMISSION_EVENT),
-    *(PRE_COMPACT_EVENT, POST_COMPACT_EVENT, SESSION_START_EVENT, SESSION_END_EVENT),
-    *(AGENT_START_EVENT, AGENT_STOP_EVENT, STOP_FAILURE_EVENT),
-)
 # The member of an event's input that names its trigger.
 TRIGGER_KEYS = {
     PRE_COMPACT_EVENT: "trigger",

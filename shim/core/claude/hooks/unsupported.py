@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from shim.core.claude.hooks.callbacks import (
     AGENT_START_EVENT,
     AGENT_STOP_EVENT,
-    HOOK_EVENTS,
     PERMISSION_EVENT,
     POST_COMPACT_EVENT,
     PRE_COMPACT_EVENT,
@@ -14,7 +13,7 @@ from shim.core.claude.hooks.callbacks import (
     SESSION_START_EVENT,
     STOP_EVENT,
 )
-from shim.core.policy import PRE_TOOL_EVENT
+from shim.core.policy import HOOK_EVENTS, PRE_TOOL_EVENT
 from shim.core.policy.policy import UnsupportedRule
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.typed import NamedTuple
