@@ -20,6 +20,7 @@ from shim.conversation.loop import (
 )
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.api_errors import TurnEndCause
+from shim.core.claude.hooks.callbacks import HOOK_TIMEOUT_S, HookEvent
 from shim.core.claude.messages import UserMessage
 from shim.core.errors import ShimError
 from shim.core.reading import MAX_LINE_BYTES
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 MAX_UNMEASURED_MESSAGES = 64  # up to this number, the queue's size in bytes is not checked
 MAX_QUEUED_MESSAGES = 10_000
 INTERRUPTED_COMMAND_TEXT = "/{name} was not sent: its shell command was interrupted"
-# When hooks have not answered within this time, the message is sent, as by the real claude.
-PROMPT_HOOK_TIMEOUT_S = 60.0
 # The total size limit for stored context messages equals the limit for a single message.
 MAX_CONTEXT_BYTES = MAX_LINE_BYTES
 
@@ -132,8 +131,6 @@ class MessageLoop(ConversationLoop):
 
     async def _call_session_hooks(self, event: str, trigger: str) -> None:
         """Run the hooks in Claude's settings files at the start or the end of the session."""
-        from shim.core.claude.hooks.callbacks import HookEvent
-
         child_driver = self._driver.active_child_driver
         await child_driver.call_session_hooks(HookEvent(event, trigger=trigger))
 
@@ -300,7 +297,7 @@ class MessageLoop(ConversationLoop):
 
     async def _wait_for_prompt_hooks(self) -> "PromptHookRejection | None":
         """Wait until the UserPromptSubmit hooks have answered. Return the first rejection, or
-        None.
+        None. The message is sent without the hooks that do not answer in time.
         """
         self._interrupted_early = False
         control = self._control
@@ -310,7 +307,7 @@ class MessageLoop(ConversationLoop):
             return None
         self._waits_for_hooks = True
         await self._driver.active_child_driver.run_hook_commands()
-        with anyio.move_on_after(PROMPT_HOOK_TIMEOUT_S):
+        with anyio.move_on_after(HOOK_TIMEOUT_S):
             while control.hooks.is_waiting_for_prompt_hooks and not (
                 self._is_ending or self._interrupted_early
             ):

@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.call_decisions import ToolCallDecisions
 from shim.core.claude.control import ControlSession
-from shim.core.claude.hooks.callbacks import HookContext, HookEvent
+from shim.core.claude.hooks.callbacks import HOOK_TIMEOUT_S, HookContext, HookEvent
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.policy import PRE_TOOL_EVENT
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from shim.conversation.drivers.driver import ChildDriver
     from shim.conversation.drivers.event_hook_runner import EventHookRunner
     from shim.core.claude.hooks.commands import HookCommandCall
-
-HOOK_TIMEOUT_S = 60.0  # as long as the real claude waits for the frontend's hooks
 
 
 class PermissionDecider:

@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.conversation.drivers.permission_decider import HOOK_TIMEOUT_S, PermissionDecider
+from shim.conversation.drivers.permission_decider import PermissionDecider
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (
     AskPermissionCommand,
@@ -26,6 +26,7 @@ from shim.core.adapter.request import ChildInput
 from shim.core.claude.control import ControlSession
 from shim.core.claude.control.actions import SettingChanged
 from shim.core.claude.hooks.callbacks import (
+    HOOK_TIMEOUT_S,
     HookEvent,
     build_compaction_events,
     build_prompt_event,
@@ -755,52 +756,53 @@ class PersistentDriver(ChildDriver):
         self._child_input.set_vendor_session_id(self.launcher.vendor_session_id)
         await self._write_to_child(child, self._child_input.encode_interrupt())
 
-    def _needs_restart_for_rules(self) -> bool:
-        from shim.core.adapter.enforcement import needs_restart_for_rules
-
-        resume_state = self.launcher.resume_state
-        return needs_restart_for_rules(
-            self.launcher.adapter,
-            resume_state.restricting_rules,
-            self.launcher.policy.restricting_rules,
-            resume_state.prompted_tools,
-        )
-
     async def apply_setting_change(self, change: SettingChanged) -> None:
         """Send a changed setting to the running child, or schedule a restart of the child before
         its next message.
         """
-        adapter, (name, value), needs_restart = self.launcher.adapter, change, False
-        # If only one of the old and the new mode needs the shim's policy check, the vendor must be
-        # launched with other arguments.
-        if name == "mode":
-            mode = str(value)
-            needs_restart = adapter.needs_external_policy_check(
-                mode
-            ) != adapter.needs_external_policy_check(self.launcher.resume_state.launch_mode)
-            # If there are rules, the launch arguments depend on the permission mode.
-            line = None
-            if not (self.launcher.policy.has_rules and adapter.policy_support.has_wider_modes):
-                line = self._child_input.encode_permission_mode_change(mode)
-        elif name == "rules":
-            # The child knows only the rules from its launch. It asks for permission for calls that
-            # newer rules restrict.
-            line = b""
-            needs_restart = self._needs_restart_for_rules()
-        elif name == "servers":  # a child receives its MCP servers only when it starts
-            line = b""
-            needs_restart = True
-        else:
-            if name == "model":
-                line = self._child_input.encode_model_change(value)
-            else:
-                line = self._child_input.encode_effort_change(value)
-        if line is None:
-            needs_restart = True
-            line = b""
         if self._child is not None:
-            self._needs_restart |= needs_restart
-            await self._write_frontend_line(self._child, line)
+            line = self._encode_setting_change(change)
+            self._needs_restart |= line is None or self._needs_other_launch(change)
+            await self._write_frontend_line(self._child, line or b"")
+
+    def _encode_setting_change(self, change: SettingChanged) -> bytes | None:
+        """Encode a changed setting for the running child. Return b"" if nothing must be sent, and
+        None if the child can apply the setting only when it starts.
+        """
+        launcher = self.launcher
+        match change:
+            case SettingChanged("mode", mode):
+                # If there are rules, the launch arguments depend on the permission mode.
+                if launcher.policy.has_rules and launcher.adapter.policy_support.has_wider_modes:
+                    return None
+                return self._child_input.encode_permission_mode_change(str(mode))
+            case SettingChanged("model", model):
+                return self._child_input.encode_model_change(model)
+            case SettingChanged("effort", level):
+                return self._child_input.encode_effort_change(level)
+            case SettingChanged("servers"):
+                return None
+        return b""
+
+    def _needs_other_launch(self, change: SettingChanged) -> bool:
+        """Return whether the vendor must be launched with other arguments after a change."""
+        from shim.core.adapter.enforcement import needs_restart_for_rules
+
+        adapter = self.launcher.adapter
+        resume_state = self.launcher.resume_state
+        if change.setting == "mode":
+            # Only one of the old and the new mode may need the shim's policy check.
+            return adapter.needs_external_policy_check(
+                str(change.value)
+            ) != adapter.needs_external_policy_check(resume_state.launch_mode)
+        # The child knows only the rules from its launch. It asks for permission for calls that
+        # newer rules restrict.
+        return change.setting == "rules" and needs_restart_for_rules(
+            adapter,
+            resume_state.restricting_rules,
+            self.launcher.policy.restricting_rules,
+            resume_state.prompted_tools,
+        )
 
     async def _send_message(self, child: Child, stream: ChildStream, prompt: UserMessage) -> bool:
         """Send the turn's message to the child, and read the answer. Return whether the turn is

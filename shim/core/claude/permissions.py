@@ -193,27 +193,20 @@ def parse_permission_decision(response: Mapping[str, Any]) -> PermissionDecision
     An invalid response counts as a denial, so that it can never grant permissions.
     """
     if response.get("subtype") == "error":
-        return PermissionDecision(
-            False, message=PROMPT_FAILED_TEXT.format(error=response.get("error"))
-        )
+        return _deny_failed_prompt(response.get("error"))
     answer = response.get("response")
     if not isinstance(answer, dict):
-        return PermissionDecision(
-            False, message=PROMPT_FAILED_TEXT.format(error="the answer is not an object")
-        )
+        return _deny_failed_prompt("the answer is not an object")
     if answer.get("behavior") == "allow":
         # Several clients send an empty object with every answer. An empty object leaves the
         # arguments unchanged, while `null` is an error.
         updated_input = answer.get("updatedInput", {})
-        if not isinstance(updated_input, dict):
-            type_text = "null"
-            if updated_input is not None:
-                type_text = f"a {type(updated_input).__name__}"
-            return PermissionDecision(
-                False,
-                message=PROMPT_FAILED_TEXT.format(error=INVALID_INPUT_TEXT.format(found=type_text)),
-            )
-        return PermissionDecision(True, updated_input=updated_input or None)
+        if isinstance(updated_input, dict):
+            return PermissionDecision(True, updated_input=updated_input or None)
+        type_text = "null"
+        if updated_input is not None:
+            type_text = f"a {type(updated_input).__name__}"
+        return _deny_failed_prompt(INVALID_INPUT_TEXT.format(found=type_text))
     message = answer.get("message")
     ends_turn = answer.get("interrupt") is True
     if isinstance(message, str) and message:
@@ -224,3 +217,7 @@ def parse_permission_decision(response: Mapping[str, Any]) -> PermissionDecision
             is_message_for_model=message not in PLAIN_DENIAL_TEXTS,
         )
     return PermissionDecision(False, message=DENIED_TEXT, ends_turn=ends_turn)
+
+
+def _deny_failed_prompt(error: object) -> PermissionDecision:
+    return PermissionDecision(False, message=PROMPT_FAILED_TEXT.format(error=error))

@@ -457,7 +457,7 @@ class ControlSession(ControlOutputWriter):
         # Requests with an open prompt are refused first.
         refused = sorted(self._pending.values(), key=lambda pending: pending.prompt_id is None)
         self._pending.clear()
-        self.hooks.skip_all()
+        self.hooks.skip_open_hooks()
         return [PermissionAnswered(pending.request, denial) for pending in refused]
 
     # -- permission requests -----------------------------------------------------------------------

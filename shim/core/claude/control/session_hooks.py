@@ -286,18 +286,18 @@ class SessionHooks:
             if hook.event.name == PRE_TOOL_EVENT and hook.event.call_id == call_id:
                 del self._open[request_id]
 
-    def skip_all(self) -> None:
+    def skip_open_hooks(self) -> None:
         """Ignore the answers of all hooks that are still unanswered."""
         self._open.clear()
 
     def close(self) -> None:
         """Call no more callbacks, because the frontend can no longer answer."""
         self._is_closed = True
-        self.skip_all()
+        self.skip_open_hooks()
 
     def end_turn(self) -> None:
         """Ignore open hooks, and clear what belongs to the turn's message and its tool calls."""
-        self.skip_all()
+        self.skip_open_hooks()
         self._waits_for_prompt_hooks = False
         self.call_decisions.clear()
         self._executed_calls.clear()

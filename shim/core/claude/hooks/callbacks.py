@@ -41,6 +41,7 @@ PATH_KEYS = ("file_path", "notebook_path")
 # The maximum number of open hooks and of stored decisions. Without a limit, the tables would grow
 # with every tool call if a frontend never answers.
 MAX_OPEN_HOOKS = 1000
+HOOK_TIMEOUT_S = 60.0  # how long the real claude waits for the frontend's hooks
 MAX_CALLBACKS_PER_EVENT = 64  # no frontend needs more callbacks
 MAX_PATTERN_CHARS = 500  # the maximum length of a matcher's regular expression
 MATCH_ALL = ("", "*")
