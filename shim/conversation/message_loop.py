@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.actions import FrontendAction
     from shim.core.claude.control.session_lines import SessionStateReporter
-    from shim.core.claude.hooks.callbacks import PromptHookRejection
+    from shim.core.claude.hooks.answers import PromptHookRejection
     from shim.core.claude.local_commands import LocalCommand
     from shim.io.stdin import FrontendLineSource
     from shim.recording.recorder import RunRecorder

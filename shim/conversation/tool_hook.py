@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from shim.core.claude.hooks.callbacks import HookContext, HookDecision, HookEvent
+from shim.core.claude.hooks.answers import HookDecision
+from shim.core.claude.hooks.callbacks import HookContext, HookEvent
 from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import (

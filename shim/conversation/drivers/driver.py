@@ -25,12 +25,7 @@ from shim.core.adapter.commands import (
     TurnStage,
 )
 from shim.core.api_errors import TurnEndCause
-from shim.core.claude.hooks.callbacks import (
-    RESULT_EVENTS,
-    STOP_EVENT,
-    HookEvent,
-    build_stop_event,
-)
+from shim.core.claude.hooks.callbacks import RESULT_EVENTS, STOP_EVENT, HookEvent, build_stop_event
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import NOT_GRANTED_TEXT, PermissionDecision, PermissionRequest
 from shim.core.errors import ShimError

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import anyio
 
-from shim.core.claude.hooks.callbacks import HookContext, HookDecision, HookEvent
+from shim.core.claude.hooks.answers import HookDecision
+from shim.core.claude.hooks.callbacks import HookContext, HookEvent
 from shim.core.claude.hooks.commands import (
     DENY_EXIT_CODE,
     HookCommandResult,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from shim.core.bridge.frames import FrameRefusedError, encode_frame
-from shim.core.claude.hooks.callbacks import parse_hook_answer
+from shim.core.claude.hooks.answers import parse_hook_answer
 from shim.core.claude.permissions import (
     DENIED_TEXT,
     ELICITATION_SUBTYPE,

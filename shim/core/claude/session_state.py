@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from shim.core.claude.agent_definitions import AgentDefinition, AgentDefinitions
     from shim.core.claude.agent_run import AgentRequests
     from shim.core.claude.command_files import CommandCall, CommandFiles
+    from shim.core.claude.hooks.answers import HookDecision
     from shim.core.claude.hooks.callbacks import HookCallbacks
-    from shim.core.claude.hooks.callbacks import HookDecision as HookDecision
     from shim.core.claude.local_commands import LocalCommand
     from shim.core.claude.mcp_reports import McpServerReport
     from shim.core.claude.messages import UserMessage

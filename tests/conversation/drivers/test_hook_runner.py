@@ -7,7 +7,8 @@ import pytest
 
 from shim.conversation.drivers import hook_runner
 from shim.conversation.drivers.hook_runner import run_hooks
-from shim.core.claude.hooks.callbacks import HookContext, HookDecision, HookEvent
+from shim.core.claude.hooks.answers import HookDecision
+from shim.core.claude.hooks.callbacks import HookContext, HookEvent
 from shim.core.policy.policy import Policy, Workspace
 from shim.core.policy.settings_hooks import SettingsHook
 

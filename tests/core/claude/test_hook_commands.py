@@ -8,7 +8,8 @@ import pytest
 from policy_builder import PLACE
 from sweeps import loop_over_rows
 
-from shim.core.claude.hooks.callbacks import HookContext, HookDecision, HookEvent
+from shim.core.claude.hooks.answers import HookDecision
+from shim.core.claude.hooks.callbacks import HookContext, HookEvent
 from shim.core.claude.hooks.commands import (
     HookCommandResult,
     decide_from_hook_result,

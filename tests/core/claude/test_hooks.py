@@ -10,14 +10,12 @@ from turn_stage import build_session_state
 
 from shim.core.claude.control import ControlSession
 from shim.core.claude.control.actions import PermissionAnswered, ToolCallBlocked
-from shim.core.claude.hooks.callbacks import (
-    HookCallbacks,
+from shim.core.claude.hooks.answers import (
     HookDecision,
-    HookEvent,
-    build_stop_event,
     parse_hook_output,
     parse_prompt_hook_rejection,
 )
+from shim.core.claude.hooks.callbacks import HookCallbacks, HookEvent, build_stop_event
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 
 CALL = HookEvent("PreToolUse", "call_1", "Bash", {"command": "ls"})

@@ -9,7 +9,7 @@ from turn_stage import build_session_state
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.claude.control.actions import InterruptRequested, PermissionAnswered, SettingChanged
-from shim.core.claude.hooks.callbacks import HookDecision
+from shim.core.claude.hooks.answers import HookDecision
 from shim.core.claude.messages import PRIORITY_LATER
 from shim.core.claude.permissions import (
     DENIED_TEXT,

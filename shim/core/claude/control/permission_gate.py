@@ -13,7 +13,7 @@
 
 from collections.abc import Mapping
 
-from shim.core.claude.hooks.callbacks import HookDecision
+from shim.core.claude.hooks.answers import HookDecision
 from shim.core.claude.permissions import (
     DENIED_BY_RULE_TEXT,
     NOT_GRANTED_TEXT,

@@ -26,12 +26,8 @@ from shim.core.claude.control.permission_gate import (
 )
 from shim.core.claude.control.session_hooks import OpenHook, SessionHooks
 from shim.core.claude.control.session_lines import ControlOutputWriter
-from shim.core.claude.hooks.callbacks import (
-    PERMISSION_EVENT,
-    HookDecision,
-    HookEvent,
-    find_permission_hook_decision,
-)
+from shim.core.claude.hooks.answers import HookDecision, find_permission_hook_decision
+from shim.core.claude.hooks.callbacks import PERMISSION_EVENT, HookEvent
 from shim.core.claude.messages import (
     BYTE_ORDER_MARK,
     PRIORITY_NOW,

@@ -8,6 +8,13 @@ from collections.abc import Callable, Mapping
 
 from shim.core.claude.control.actions import FrontendAction, ToolCallBlocked, TurnStoppedByHook
 from shim.core.claude.control.session_lines import ControlOutputWriter
+from shim.core.claude.hooks.answers import (
+    HookDecision,
+    PromptHookRejection,
+    ToolCallHookDecisions,
+    parse_hook_output,
+    parse_prompt_hook_rejection,
+)
 from shim.core.claude.hooks.callbacks import (
     MAX_OPEN_HOOKS,
     PERMISSION_EVENT,
@@ -16,15 +23,10 @@ from shim.core.claude.hooks.callbacks import (
     RESULT_EVENT,
     RESULT_EVENTS,
     HookContext,
-    HookDecision,
     HookEvent,
-    PromptHookRejection,
-    ToolCallHookDecisions,
     build_hook_input,
     build_prompt_event,
     build_stop_event,
-    parse_hook_output,
-    parse_prompt_hook_rejection,
 )
 from shim.core.claude.hooks.feedback import (
     HookFeedback,

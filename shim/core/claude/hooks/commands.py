@@ -11,18 +11,20 @@ other text on stdout of some hooks is context for the model.
 import re
 from collections.abc import Iterable, Mapping
 
+from shim.core.claude.hooks.answers import (
+    NO_REASON_TEXT,
+    HookDecision,
+    parse_hook_answer,
+    parse_hook_output,
+)
 from shim.core.claude.hooks.callbacks import (
     MATCH_ALL,
-    NO_REASON_TEXT,
     SESSION_START_EVENT,
     TOOL_NAMES,
     HookContext,
-    HookDecision,
     HookEvent,
     build_hook_input,
     matches_tool_name,
-    parse_hook_answer,
-    parse_hook_output,
 )
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import TOOL_ALIASES, Policy, Workspace, parse_permission_rule

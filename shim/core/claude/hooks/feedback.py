@@ -7,8 +7,15 @@ ends, but a vendor does not wait for the hooks of a tool result.
 
 from collections import deque
 
-from shim.core.claude.hooks.callbacks import (
+from shim.core.claude.hooks.answers import (
     NO_REASON_TEXT,
+    TEXT_END,
+    TEXT_START,
+    WRONG_EVENT_TEXT,
+    HookAnswer,
+    parse_hook_answer,
+)
+from shim.core.claude.hooks.callbacks import (
     POST_COMPACT_EVENT,
     PRE_COMPACT_EVENT,
     PROMPT_EVENT,
@@ -18,12 +25,7 @@ from shim.core.claude.hooks.callbacks import (
     SESSION_START_EVENT,
     STOP_EVENT,
     STOP_FAILURE_EVENT,
-    TEXT_END,
-    TEXT_START,
-    WRONG_EVENT_TEXT,
-    HookAnswer,
     HookEvent,
-    parse_hook_answer,
 )
 from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.reading.typed import NamedTuple
