@@ -643,7 +643,10 @@ class PersistentDriver(ChildDriver):
         Otherwise each message waits for a turn of its own.
         """
         await self._send_hook_texts()
-        while (stream := self._find_steerable_stream()) and stream.can_accept_steering_message:
+        while True:
+            stream = self._find_steerable_stream()
+            if stream is None or not stream.can_accept_steering_message:
+                return
             message = self._find_steering_message()
             if message is None:
                 return
@@ -657,7 +660,9 @@ class PersistentDriver(ChildDriver):
         """Return the stream of the running turn if the child can read a further message now, or
         None.
         """
-        if self._interrupted or self._stalled or self._phase is not TurnPhase.READING:
+        if self._interrupted or self._stalled or self._child is None:
+            return None
+        if self._phase is not TurnPhase.READING:
             return None
         return self.stream
 

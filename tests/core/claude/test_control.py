@@ -120,6 +120,12 @@ def test_every_supported_request_gets_a_single_response(subtype):
     assert sum(line["type"] == "control_response" for line in lines) == 1
 
 
+@pytest.mark.parametrize("subtype", ["mcp_reconnect", "mcp_toggle", "mcp_read_resource"])
+def test_server_whose_name_is_not_a_text_is_not_found(subtype):
+    (line,), _ = ask(control(), subtype, serverName=["a"])
+    assert line["response"]["error"] == "Server not found: ['a']"
+
+
 def test_dry_run_of_a_rewind_reports_that_files_cannot_be_restored():
     """Measured with claude 2.1.332 without file checkpoints."""
     (line,), _ = ask(control(), "rewind_files", user_message_id="x", dry_run=True)
