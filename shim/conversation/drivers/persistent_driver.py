@@ -66,6 +66,9 @@ HEARTBEATS_PER_TIMEOUT = 3
 # the next answer.
 MAX_LATE_CHUNKS = 256
 
+# The answer to a request that arrives or stays open after the end of a turn.
+LATE_DENIAL = PermissionDecision(False, ends_turn=True)
+
 
 class TurnPhase(Enum):
     """The driver's current activity in a turn."""
@@ -354,7 +357,7 @@ class PersistentDriver(ChildDriver):
         if self._stage is TurnStage.VENDOR_DONE:
             # The turn is over. Answer the vendor's open permission requests with a denial.
             for request in self._control_session.pending_permission_requests:
-                await self._deny_late_request(child, request)
+                await self._deny_request(child, request, LATE_DENIAL)
             await self._write_turn_end(*stream.finish())
         else:  # the shim ended the turn before the vendor did
             await child.stop(self.launcher.adapter.shutdown.interrupt_signal)
@@ -374,9 +377,7 @@ class PersistentDriver(ChildDriver):
                         await self._write_to_child(child, line)
                     case AskPermissionCommand(request):
                         denial = PermissionDecision(False, message=request.refusal)
-                        await self._write_to_child(
-                            child, self._child_input.encode_permission_response(request, denial)
-                        )
+                        await self._deny_request(child, request, denial)
 
     async def _start_child(
         self, message: UserMessage, stream: ChildStream | None = None
@@ -487,7 +488,7 @@ class PersistentDriver(ChildDriver):
                 await self._ask_permission(request)
             case WithdrawPermissionCommand(request_id) if child is not None:
                 for request in await self._permissions.withdraw(request_id):
-                    await self._deny_late_request(child, request)
+                    await self._deny_request(child, request, LATE_DENIAL)
             case _:
                 await super()._execute_after_write(command)
 
@@ -502,13 +503,14 @@ class PersistentDriver(ChildDriver):
                 refusal = TURN_OVER_TEXT
             request = request._replace(refusal=refusal)
         elif self._interrupted:
-            await self.send_decision(request, PermissionDecision(False, ends_turn=True))
+            await self.send_decision(request, LATE_DENIAL)
             return
         await self._permissions.ask(request)
 
-    async def _deny_late_request(self, child: Child, request: PermissionRequest) -> None:
-        """Answer a permission request that is decided no more. The vendor waits for an answer."""
-        denial = PermissionDecision(False, ends_turn=True)
+    async def _deny_request(
+        self, child: Child, request: PermissionRequest, denial: PermissionDecision
+    ) -> None:
+        """Deny a permission request about which nothing is asked. The vendor waits for an answer."""
         await self._write_to_child(
             child, self._child_input.encode_permission_response(request, denial)
         )
