@@ -14,6 +14,8 @@ from shim.core.claude.argv.merge import FRONTEND_FIELDS, build_conversation_args
 from shim.core.claude.hooks.callbacks import (
     AGENT_START_EVENT,
     AGENT_STOP_EVENT,
+    PROMPT_EVENT,
+    STOP_EVENT,
     HookCallbacks,
     HookEvent,
 )
@@ -47,7 +49,7 @@ SESSION_FLAGS = ("--agents", "--agent", "--session-mirror", "--include-hook-even
 REPLY_KINDS = ("text", "thinking", "tool_use")
 RESULT_KINDS = ("tool_result",)
 # The session's events about subagents, by the event of the run that calls their hooks.
-AGENT_EVENTS = {"UserPromptSubmit": AGENT_START_EVENT, "Stop": AGENT_STOP_EVENT}
+AGENT_EVENTS = {PROMPT_EVENT: AGENT_START_EVENT, STOP_EVENT: AGENT_STOP_EVENT}
 # The members of a SubagentStart hook's input, besides those that identify the agent.
 START_KEYS = ("session_id", "transcript_path", "cwd", "prompt_id")
 # The prefix of the callback ids by which a run calls the hook commands of the session's settings.
@@ -265,14 +267,17 @@ class AgentRun:
         """Answer the run's request with the result of a hook command."""
         answer = parse_hook_result(call.hook, call.event, result)
         response = {"subtype": "success", "response": answer.output}
+        self.answer_request(call.call_id, response, call.event.name)
+
+    def answer_request(
+        self, request_id: object, response: Mapping[str, Any], hook_event: str
+    ) -> None:
+        """Answer one of the run's control requests. `hook_event` is the session's event if the
+        request calls a hook, otherwise "".
+        """
+        answer = rename_answered_event(response, hook_event)
         self.queue_line(
-            {
-                "type": "control_response",
-                "response": {
-                    **rename_answered_event(response, call.event.name),
-                    "request_id": call.call_id,
-                },
-            }
+            {"type": "control_response", "response": {**answer, "request_id": request_id}}
         )
 
     def start(self) -> None:
@@ -364,21 +369,19 @@ def rename_answered_event(response: Mapping[str, Any], session_event: str) -> Ma
     The response of a SubagentStart or SubagentStop hook is converted to a response to the run's
     UserPromptSubmit or Stop event. A SubagentStart hook can only add context.
     """
-    answer = as_dict(response.get("response"))
-    output = as_dict(answer.get("hookSpecificOutput"))
     if session_event not in (AGENT_START_EVENT, AGENT_STOP_EVENT):
         return response
+    answer = as_dict(response.get("response"))
+    output = as_dict(answer.get("hookSpecificOutput"))
     if output.get("hookEventName") != session_event:
         output = {}
-    elif session_event == AGENT_START_EVENT:
-        output = {
-            "hookEventName": "UserPromptSubmit",
-            "additionalContext": output.get("additionalContext"),
-        }
-    else:
-        output = {**output, "hookEventName": "Stop"}
     if session_event == AGENT_START_EVENT:
         answer = {}
+        if output:
+            context = output.get("additionalContext")
+            output = {"hookEventName": PROMPT_EVENT, "additionalContext": context}
+    elif output:
+        output = {**output, "hookEventName": STOP_EVENT}
     return {**response, "response": {**answer, "hookSpecificOutput": output}}
 
 
@@ -407,19 +410,17 @@ class AgentRequests:
     def forward_request(self, run: AgentRun, event: Mapping[str, Any]) -> None:
         """Send a run's control request to the frontend under a new id."""
         request = run.add_agent_fields(as_dict(event.get("request")))
+        hook_event = as_str(as_dict(request.get("input")).get("hook_event_name"))
         self._request_count += 1
         request_id = f"agent-{self._request_count}"
         line = {"type": "control_request", "request_id": request_id, "request": request}
         data = dump_json(line) + b"\n"
         if len(data) > self._max_line_bytes or len(self._open) >= MAX_OPEN_REQUESTS:
-            response = {
-                "subtype": "error",
-                "request_id": event.get("request_id"),
-                "error": "the request cannot be sent to the frontend",
-            }
-            run.queue_line({"type": "control_response", "response": response})
+            error = "the request cannot be sent to the frontend"
+            run.answer_request(
+                event.get("request_id"), {"subtype": "error", "error": error}, hook_event
+            )
             return
-        hook_event = as_str(as_dict(request.get("input")).get("hook_event_name"))
         self._open[request_id] = run, event.get("request_id"), hook_event
         self._lines.append(data)
 
@@ -437,10 +438,7 @@ class AgentRequests:
         if entry is None:
             return False
         run, run_request_id, hook_event = entry
-        answer = rename_answered_event(response, hook_event)
-        run.queue_line(
-            {"type": "control_response", "response": {**answer, "request_id": run_request_id}}
-        )
+        run.answer_request(run_request_id, response, hook_event)
         return True
 
     def remove_run(self, run: AgentRun) -> None:

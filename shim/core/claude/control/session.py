@@ -596,9 +596,7 @@ class ControlSession(ControlOutputWriter):
         """Return whether a permission request is waiting for a hook."""
         # The vendor may reuse a request id in a later turn.
         pending = self._pending.get(request.request_id)
-        if pending is None:
-            return False
-        if pending.request is not request:
+        if pending is None or pending.request is not request:
             return False
         return pending.prompt_id is None
 
