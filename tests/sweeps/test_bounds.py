@@ -34,7 +34,7 @@ from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude import usage
 from shim.core.claude.control import ControlSession, session_hooks
-from shim.core.claude.hooks import callbacks, feedback
+from shim.core.claude.hooks import answers, feedback
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
@@ -107,7 +107,7 @@ LIMITS = [
     (assistant_message, "MAX_BLOCKS"),
     (subagents, "MAX_SUBAGENT_CALLS"),
     (assistant_message, "MAX_MESSAGE_BLOCKS"),
-    (callbacks, "MAX_OPEN_HOOKS"),
+    (answers, "MAX_OPEN_HOOKS"),
     (session_hooks, "MAX_OPEN_HOOKS"),
     (feedback, "MAX_TEXTS"),
     (claude_passthrough, "MAX_FOLLOWED_CALLS"),

@@ -121,7 +121,7 @@ def test_every_supported_request_gets_a_single_response(subtype):
 
 
 @pytest.mark.parametrize("subtype", ["mcp_reconnect", "mcp_toggle", "mcp_read_resource"])
-def test_server_whose_name_is_not_a_text_is_not_found(subtype):
+def test_server_name_that_is_not_a_text_is_refused(subtype):
     (line,), _ = ask(control(), subtype, serverName=["a"])
     assert line["response"]["error"] == "Server not found: ['a']"
 
