@@ -767,8 +767,9 @@ class PersistentDriver(ChildDriver):
         """Send a changed setting to the running child, or schedule a restart of the child before
         its next message.
         """
+        # The child's input keeps the setting for the next child, too.
+        line = self._encode_setting_change(change)
         if self._child is not None:
-            line = self._encode_setting_change(change)
             self._needs_restart |= line is None or self._needs_other_launch(change)
             await self._write_frontend_line(self._child, line or b"")
 
