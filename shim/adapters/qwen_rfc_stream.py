@@ -200,9 +200,7 @@ class QwenRfcTranslator(Translator):
         """Start the next turn if the current turn has ended and the event belongs to a later
         prompt.
         """
-        prompt_id = metadata.get("prompt_id")
-        if not prompt_id:
-            prompt_id = event.get("prompt_id")
+        prompt_id = metadata.get("prompt_id") or event.get("prompt_id")
         if not isinstance(prompt_id, str) or prompt_id == self._prompt_id:
             return
         if self._prompt_id and self.turn.machine.state is DONE:
@@ -221,26 +219,18 @@ class QwenRfcTranslator(Translator):
 
     def _translate_completion(self, event: Event, metadata: dict[str, Any]) -> None:
         """Translate a line with a complete message. The message in a handshake is empty."""
-        raw_usage = event.get("usage")
-        if not raw_usage:
-            raw_usage = metadata.get("usage")
+        raw_usage = event.get("usage") or metadata.get("usage")
         usage = convert_usage(raw_usage)
         for choice in event.get("choices") or ():
             if choice.get("index"):
                 continue
-            message = choice.get("message")
-            if not message:
-                message = choice.get("delta")
+            message = choice.get("message") or choice.get("delta")
             if not message:
                 message = {}
             role = message.get("role")
-            reason = read_stop_reason(choice)
-            if not reason:
-                reason = "stop"
+            reason = read_stop_reason(choice) or "stop"
             if reason == "error":
-                error = metadata.get("error")
-                if not error:
-                    error = join_message_text(message.get("content"))
+                error = metadata.get("error") or join_message_text(message.get("content"))
                 self._fail_turn(format_vendor_error(error or "error"))
             elif role == "tool":
                 self._write_tool_message(message)
@@ -259,12 +249,8 @@ class QwenRfcTranslator(Translator):
     ) -> None:
         turn = self.turn
         text = join_message_text(message.get("content"))
-        reasoning = message.get("reasoning_content")
-        if not reasoning:
-            reasoning = ""
-        calls = message.get("tool_calls")
-        if not calls:
-            calls = []
+        reasoning = message.get("reasoning_content") or ""
+        calls = message.get("tool_calls") or []
         self._write_thoughts(message, model)
         if text or calls or reasoning or self._has_open_reply:
             self._open_reply(model)
@@ -272,9 +258,7 @@ class QwenRfcTranslator(Translator):
             turn.add_thinking_block(reasoning)
             turn.add_block(text)
             for call in calls:
-                function = call.get("function")
-                if not function:
-                    function = {}
+                function = call.get("function") or {}
                 self._write_call(call.get("id"), function.get("name"), function.get("arguments"))
             self._close_reply("tool_calls" if calls and reason == "stop" else reason, usage)
         elif usage is not None:  # a summary whose text was already written
@@ -288,12 +272,8 @@ class QwenRfcTranslator(Translator):
         """Translate a chunk of a reply. The reply's usage is in its last chunk, or in a later chunk
         without choices.
         """
-        choices = event.get("choices")
-        if not choices:
-            choices = ()
-        raw_usage = event.get("usage")
-        if not raw_usage:
-            raw_usage = metadata.get("usage")
+        choices = event.get("choices") or ()
+        raw_usage = event.get("usage") or metadata.get("usage")
         usage = convert_usage(raw_usage)
         if self._pending_stop_reason is not None and usage is not None:
             self._end_reply(usage)
@@ -307,9 +287,7 @@ class QwenRfcTranslator(Translator):
                     self._fail_turn(format_vendor_error(metadata.get("error") or "error"))
 
     def _write_delta(self, choice: dict[str, Any], usage: Usage | None, model: Any) -> None:
-        delta = choice.get("delta")
-        if not delta:
-            delta = choice.get("message")
+        delta = choice.get("delta") or choice.get("message")
         if not delta:
             delta = {}
         reason = read_stop_reason(choice)
@@ -443,9 +421,7 @@ class QwenRfcTranslator(Translator):
     def _add_call_fragments(self, deltas: list[dict[str, Any]]) -> None:
         """Add the `tool_calls` fragments from one delta."""
         for position, delta in enumerate(deltas):
-            function = delta.get("function")
-            if not function:
-                function = {}
+            function = delta.get("function") or {}
             self._partial_calls.add_fragment(
                 self._choose_call_key(delta, position, is_only=len(deltas) == 1),
                 normalize_call_id(delta.get("id")),
@@ -517,9 +493,7 @@ class QwenRfcTranslator(Translator):
             self._displayed_counts[call_id] -= 1
         elif call_id in turn.open_calls or not turn.conversation.has_used_call_id(call_id):
             self._resume_turn()
-            failed = self._take_unreported_result(call_id)
-            if not failed:
-                failed = bool(message.get("is_error"))
+            failed = self._take_unreported_result(call_id) or bool(message.get("is_error"))
             content = join_message_text(message.get("content"))
             claude_name = None
             if isinstance(name, str):
@@ -717,17 +691,13 @@ class QwenRfcTranslator(Translator):
         diagnostics = self.turn.diagnostics
         claude_call = translate_chat_tool_call(name, raw_arguments, diagnostics)
         vendor_call = name, as_dict(parse_call_arguments(raw_arguments, diagnostics))
-        raw_id = request.get("tool_call_id")
-        if not raw_id:
-            raw_id = request.get("tool_use_id")
+        raw_id = request.get("tool_call_id") or request.get("tool_use_id")
         if not raw_id:
             raw_id = tool.get("id")
         if raw_id:
             call_id = self._resolve_call_id(raw_id)
         else:
-            call_id = self._find_requested_call(*claude_call)
-            if not call_id:
-                call_id = request_id
+            call_id = self._find_requested_call(*claude_call) or request_id
         if len(self._prompted_calls) < MAX_PENDING_REQUESTS:
             self._prompted_calls.add(call_id)
         self._write_partial_calls()
@@ -879,9 +849,7 @@ def parse_call_arguments(arguments: object, diagnostics: Diagnostics) -> Argumen
     if isinstance(arguments, str) and arguments.strip():
         value = parse_json_text(arguments, diagnostics)
     else:
-        value = arguments
-        if not value:
-            value = {}
+        value = arguments or {}
     if isinstance(value, dict):
         return value
     return None
@@ -905,13 +873,9 @@ def infer_displayed_call(event: Event, diagnostics: Diagnostics) -> tuple[str, A
     Return ("", {}) if the display does not have these fields yet.
     """
     display = event.get("result_display")
-    name = event.get("tool_name")
-    if not name:
-        name = event.get("name")
+    name = event.get("tool_name") or event.get("name")
     if isinstance(name, str) and name:
-        arguments = event.get("arguments")
-        if not arguments:
-            arguments = event.get("args")
+        arguments = event.get("arguments") or event.get("args")
         return translate_chat_tool_call(name, arguments, diagnostics)
     if isinstance(display, str):
         return "unknown", {}
@@ -934,9 +898,7 @@ def read_display_text(event: Event) -> str:
     if isinstance(display, str):
         return display
     if not isinstance(display, dict):
-        error = event.get("error")
-        if not error:
-            error = event.get("message")
+        error = event.get("error") or event.get("message")
         if not error:
             error = ""
         return format_vendor_error(error)
@@ -957,9 +919,7 @@ def format_vendor_error(error: object) -> str:
     """
     if not isinstance(error, dict):
         return str(error)
-    code = error.get("code")
-    if not code:
-        code = error.get("type")
+    code = error.get("code") or error.get("type")
     message = error.get("message")
     return ": ".join(str(part) for part in (code, message) if part) or dump_json(error).decode()
 

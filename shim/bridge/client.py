@@ -507,9 +507,7 @@ def _add_failure_reason(
         return HostUnavailableError(session_id, error.reason, is_running=True)
     if session is None or session.metadata["state"] != "failed":
         return error
-    reason = session.metadata.get("detail")
-    if not reason:
-        reason = error.reason
+    reason = session.metadata.get("detail") or error.reason
     return HostUnavailableError(session_id, reason)
 
 

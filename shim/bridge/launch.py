@@ -104,9 +104,7 @@ def start_host(
     """
     if not session_id:
         session_id = create_uuid()
-    cwd = spec.cwd
-    if not cwd:
-        cwd = get_working_directory()
+    cwd = spec.cwd or get_working_directory()
     spec = spec._replace(cwd=cwd)
     if not (os.path.isdir(spec.cwd) and os.access(spec.cwd, os.X_OK)):
         raise FrontendError(
@@ -356,17 +354,11 @@ def _build_metadata(session_id: str, folder: str, spec: SessionSpec) -> dict[str
     previous = registry.load_or_restore_metadata(folder)
     now_ms = int(time.time() * 1000)
     needs_prompt = spec.prompt is None
-    vendor = spec.vendor
-    if not vendor:
-        vendor = previous.get("vendor", "")
-    name = spec.name
-    if not name:
-        name = get_text(previous, "name")
+    vendor = spec.vendor or previous.get("vendor", "")
+    name = spec.name or get_text(previous, "name")
     if not name and spec.prompt is not None:
         name = derive_session_name(spec.prompt)
-    created = previous.get("created")
-    if not created:
-        created = now_ms
+    created = previous.get("created") or now_ms
     status = "busy"
     if needs_prompt:
         status = "idle"

@@ -411,9 +411,7 @@ def describe_unanswered_messages(metadata: Mapping[str, Any]) -> str:
     """Describe the messages that were still unanswered when the session ended. Return "" if there
     were none.
     """
-    count = metadata.get("unanswered")
-    if not count:
-        count = 0
+    count = metadata.get("unanswered") or 0
     if count:
         return f"{count} {'message was' if count == 1 else 'messages were'} not answered"
     return ""

@@ -45,9 +45,7 @@ def open_recording_file(path: str) -> int:
     try:
         return open_regular_file(path)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None)
-        if not reason:
-            reason = str(error)
+        reason = getattr(error, "strerror", None) or str(error)
         hint = "pass a recording file; `shim claude --shim-record FILE` records one"
         raise RecordingError(f"{path!r} cannot be read: {reason}", hint=hint) from None
 

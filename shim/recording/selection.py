@@ -104,9 +104,7 @@ class RecordingSet:
         self.child_id = child.id
         self._failed_attempts = child.failed_attempts
         self._used_ids.add(child.id)
-        requested_id = request.invocation.session_id
-        if not requested_id:
-            requested_id = canonicalize_uuid(request.invocation.resume)
+        requested_id = request.invocation.session_id or canonicalize_uuid(request.invocation.resume)
         if not requested_id:
             requested_id = ""
         speed, max_gap_s = self._pace
@@ -145,9 +143,7 @@ class RecordingSet:
         recordings, a child that no signal has stopped is preferred, because the replay of a stopped
         child waits for a signal from the user. Raise VendorError if no child matches.
         """
-        last_child_id = resumed_child_id
-        if not last_child_id:
-            last_child_id = self.child_id
+        last_child_id = resumed_child_id or self.child_id
         children = list(self._list_children())
         ids = [child.id for child in children]
         start = 0
@@ -163,9 +159,7 @@ class RecordingSet:
             ]
 
         if self._is_single_file:
-            matches = match(later, prompt)
-            if not matches:
-                matches = later
+            matches = match(later, prompt) or later
         else:
             unused = [
                 child

@@ -180,9 +180,7 @@ class RecordingWriter:
                 self._is_written = True
                 self._redact_split_secrets()
         except OSError as error:
-            reason = error.strerror
-            if not reason:
-                reason = repr(error)
+            reason = error.strerror or repr(error)
             self._stop_writing(reason)
         except Exception as error:
             self._stop_writing(f"internal error: {error!r}")

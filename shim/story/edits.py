@@ -29,10 +29,7 @@ def find_edit_diff_lines(step: SessionStep) -> list[DiffLine] | None:
         return None
     extra = as_dict(step.extra)
     try:
-        lines = list(_list_patch_lines(extra))
-        if not lines:
-            lines = list(_list_argument_diff_lines(step, extra))
-        return lines
+        return list(_list_patch_lines(extra)) or list(_list_argument_diff_lines(step, extra))
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
 

@@ -85,9 +85,7 @@ def _describe_hook_failure(fields: EventFields) -> str:
 
 
 def _describe_recording_limit(fields: EventFields) -> str:
-    size_bytes = fields.get("bytes")
-    if not size_bytes:
-        size_bytes = fields.get("queued")
+    size_bytes = fields.get("bytes") or fields.get("queued")
     if isinstance(size_bytes, int):
         return f"the recording stopped at its limit of {size_bytes:,} bytes"
     return ""

@@ -208,9 +208,7 @@ class ModelReplyCollector:
                 self._add_other_step(time_s, step)
 
     def _add_part(self, time_s: float, step: SessionStep) -> None:
-        reply = self._find_reply(time_s, step.parent)
-        if not reply:
-            reply = self._start_reply(time_s, step.parent, "")
+        reply = self._find_reply(time_s, step.parent) or self._start_reply(time_s, step.parent, "")
         reply.parts.append(step)
         if reply.first_output_at is None:
             reply.first_output_at = time_s

@@ -201,9 +201,7 @@ class BackgroundConversation:
         signals.raise_if_stopped()
         try:
             for _ in range(MAX_JOIN_ATTEMPTS):
-                session = self._running_session
-                if not session:
-                    session = self._start_host()
+                session = self._running_session or self._start_host()
                 # Imported only after the host process was started, so that both processes import
                 # their modules at the same time.
                 from shim.bridge.attach.host_joiner import (

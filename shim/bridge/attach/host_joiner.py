@@ -103,9 +103,7 @@ class BackgroundSessionAttacher:
 
     async def _connect(self, signals: SignalRecorder) -> HostConnection:
         """Connect to the host. Raise SessionHostEndedError if the host has ended."""
-        client_name = os.environ.get("CLAUDE_CODE_ENTRYPOINT")
-        if not client_name:
-            client_name = "claude"
+        client_name = os.environ.get("CLAUDE_CODE_ENTRYPOINT") or "claude"
         wants_partial = self._invocation.partial
         try:
             return await connect_to_session(

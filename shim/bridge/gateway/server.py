@@ -85,9 +85,7 @@ def parse_listen_address(text: str) -> tuple[str, int]:
             port = str(DEFAULT_PORT)
     elif host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
         raise _build_address_error(text)
-    host = host.strip("[]")
-    if not host:
-        host = DEFAULT_HOST
+    host = host.strip("[]") or DEFAULT_HOST
     if not port.isascii() or not port.isdigit() or int(port[:9]) > 65535:
         raise _build_address_error(text)
     if host == "localhost":
@@ -358,9 +356,7 @@ def _check_certificate(endpoint: GatewayEndpoint) -> None:
             endpoint.certificate_file, endpoint.key_file, password=lambda: ""
         )
     except OSError as error:  # SSLError is a subclass
-        location = error.filename
-        if not location:
-            location = f"{endpoint.certificate_file} and {endpoint.key_file}"
+        location = error.filename or f"{endpoint.certificate_file} and {endpoint.key_file}"
         raise FrontendError(
             f"{location}: {explain_os_error(error)}",
             hint="--tls-cert needs the certificate with its chain and --tls-key its private "

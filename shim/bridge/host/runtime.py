@@ -211,9 +211,7 @@ class SessionHostRuntime:
                 # The loop no longer handles signals, and a signal must not cut off the last frames.
                 start_collecting_signals()
                 with anyio.CancelScope(shield=True):
-                    reason = runner.failure_reason
-                    if not reason:
-                        reason = self.end_reason
+                    reason = runner.failure_reason or self.end_reason
                     await runner.close_clients(reason)
                     self._log.close()
                 tasks.cancel_scope.cancel()
@@ -310,9 +308,7 @@ def _describe_session(
     has_mode_flag = invocation.skip_permissions or invocation.permission_mode is not None
     if claude_settings.mode and not has_mode_flag:
         mode = claude_settings.mode
-    can_bypass = invocation.skip_permissions
-    if not can_bypass:
-        can_bypass = invocation.allow_skip_permissions
+    can_bypass = invocation.skip_permissions or invocation.allow_skip_permissions
     if not can_bypass:
         can_bypass = mode == BYPASS_MODE
     return BackgroundSessionInfo(

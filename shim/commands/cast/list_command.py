@@ -45,9 +45,7 @@ def list_recordings(casts: RecordingsArgument = None, as_json: JsonOption = Fals
     Example: shim cast list ~/casts
     """
     try:
-        paths = casts
-        if not paths:
-            paths = [get_recording_folder(os.environ)]
+        paths = casts or [get_recording_folder(os.environ)]
         summaries = sorted(
             load_run_summaries(paths),
             key=lambda summary: (not summary.started, summary.started),

@@ -64,9 +64,7 @@ def print_stats(
             "a terminal cannot show an HTML page: redirect it to a file with `> stats.html`",
             param_hint="--to",
         )
-    paths = casts
-    if not paths:
-        paths = [get_recording_folder(os.environ)]
+    paths = casts or [get_recording_folder(os.environ)]
     total, by_vendor = collect_run_statistics(paths)
     if as_json:
         vendor_reports = {name: statistic.build_json() for name, statistic in by_vendor.items()}

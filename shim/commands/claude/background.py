@@ -213,9 +213,7 @@ def _build_host_invocation(origin: BackgroundSessionStartOptions) -> Invocation:
     """Return an invocation like the one that the host process will use, for the check before the
     start. It is a conversation that asks for tool permissions.
     """
-    resumed_id = origin.copied_id
-    if not resumed_id:
-        resumed_id = origin.session_id
+    resumed_id = origin.copied_id or origin.session_id
     if (
         origin.session_id
         and store.find_session(origin.session_id, os.environ) is None

@@ -164,9 +164,7 @@ def format_subcommand_help(name: str) -> str:
     if name == "kill":
         name = "stop"
     description = SUBCOMMAND_TEXTS.get(name, "a Claude command that the shim does not support")
-    usage = USAGE_TEXTS.get(name)
-    if not usage:
-        usage = f"Usage: claude {name} [action] [options]"
+    usage = USAGE_TEXTS.get(name) or f"Usage: claude {name} [action] [options]"
     more_text = ""
     if name in USAGE_TEXTS:
         more_text = "For more information, run `shim help bridge`.\n"

@@ -196,9 +196,7 @@ def report_turn_start_failure(
         cwd=get_working_directory(),
         failed_attempts=error.failed_attempts,
     )
-    chosen_terminator = invocation.shim_terminator
-    if not chosen_terminator:
-        chosen_terminator = os.environ.get("SHIM_TERMINATOR", "auto")
+    chosen_terminator = invocation.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
     terminator_setting = "auto"
     if chosen_terminator in TERMINATORS:
         terminator_setting = chosen_terminator
@@ -209,9 +207,7 @@ def report_turn_start_failure(
     if isinstance(error, UnknownSessionError) and not dialect.is_flat:
         if invocation.output_format == "json":
             return 1
-        session_id = turn_config.session.requested_id
-        if not session_id:
-            session_id = new_session_id
+        session_id = turn_config.session.requested_id or new_session_id
         writer.set_session_id(session_id)
         writer.write_result(
             build_minimal_error_result(turn_config.vendor.name, str(error), "not_found")

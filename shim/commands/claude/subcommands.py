@@ -80,9 +80,7 @@ def find_default_vendor_name(invocation: Invocation, installed_options: Mapping[
     """Return the name of the vendor that a turn would use. Return "" if no vendor is chosen or the
     settings have an error.
     """
-    vendor_value = invocation.shim_vendor
-    if not vendor_value:
-        vendor_value = os.environ.get("SHIM_VENDOR")
+    vendor_value = invocation.shim_vendor or os.environ.get("SHIM_VENDOR")
     if not vendor_value:
         vendor_value = installed_options.get("vendor")
     if vendor_value:

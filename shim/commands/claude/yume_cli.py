@@ -59,9 +59,7 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
     if call.command == "auth":
         from shim.commands.claude.subcommands import run_subcommand
 
-        subcommand_args = call.args
-        if not subcommand_args:
-            subcommand_args = ("status",)
+        subcommand_args = call.args or ("status",)
         invocation = Invocation(subcommand="auth", subcommand_args=subcommand_args)
         invocation = invocation._replace(shim_vendor=none_if_empty(call.vendor_name))
         return run_subcommand(invocation, installed_options)
@@ -78,9 +76,7 @@ def _start(call: YumeInvocation, installed_options: Mapping[str, str], argv: Seq
         derive_session_uuid,
     )
 
-    resumed_name = call.resume
-    if not resumed_name:
-        resumed_name = call.session
+    resumed_name = call.resume or call.session
     try:
         refusal_invocation = invocation._replace(
             session_id=derive_session_uuid(resumed_name) if resumed_name else None

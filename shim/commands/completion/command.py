@@ -63,9 +63,7 @@ def print_completion_script(
 
     Example: shim completion zsh
     """
-    name = shell
-    if not name:
-        name = os.path.basename(os.environ.get("SHELL", ""))
+    name = shell or os.path.basename(os.environ.get("SHELL", ""))
     check_option_value(SHELLS, name, "SHELL")
     sys.stdout.write(
         f"{get_completion_script(prog_name='shim', complete_var='_SHIM_COMPLETE', shell=name)}\n"

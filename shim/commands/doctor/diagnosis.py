@@ -69,12 +69,8 @@ def build_diagnosis(
             get_adapter(name)
     adapters, profile_errors = own_profiles.load_adapters_and_errors()
     loaded_settings, settings_finding = load_and_check_settings(environment)
-    settings = loaded_settings
-    if not settings:
-        settings = ShimSettings()
-    required_names = tuple(vendor_names)
-    if not required_names:
-        required_names = list_default_vendors(settings, environment)
+    settings = loaded_settings or ShimSettings()
+    required_names = tuple(vendor_names) or list_default_vendors(settings, environment)
     # SHIM_BIN only applies to the first required vendor.
     other_environment = {**environment, "SHIM_BIN": ""}
 
@@ -295,9 +291,7 @@ def check_vendor(
     if program is not None:
         findings += _check_trust_prompt(adapter, vendor_settings)
     version_class = adapter.version_probe.classify_version(version)
-    unattended = adapter.unattended
-    if not unattended:
-        unattended = bool(version_check.distrust)
+    unattended = adapter.unattended or bool(version_check.distrust)
     return VendorDiagnosis(
         adapter.name,
         program,
@@ -524,9 +518,7 @@ def _check_login(
     `probe` is None if the program does not report its version.
     """
     login_probe = adapter.cli.login_probe
-    fix = adapter.login_hint
-    if not fix:
-        fix = "log in to the program once"
+    fix = adapter.login_hint or "log in to the program once"
     if login_probe.refusal_regex and probe is not None:
         refusal = probe.find_login_error(login_probe)
         if refusal:

@@ -181,9 +181,7 @@ def _check_recording(
     settings: ShimSettings, environment: Mapping[str, str]
 ) -> list[DiagnosisFinding]:
     """Check whether recordings can be written to their folder."""
-    path = environment.get("SHIM_RECORD")
-    if not path:
-        path = settings.record
+    path = environment.get("SHIM_RECORD") or settings.record
     if not path:
         return []
     reason = explain_unrecordable_path(path)

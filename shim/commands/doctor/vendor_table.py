@@ -146,9 +146,7 @@ def _build_vendor_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
         is_external = row["program"] not in (None, "bundled")
         version = ""
         if is_external:
-            version = row["version"]
-            if not version:
-                version = "unknown"
+            version = row["version"] or "unknown"
         style = "yellow"
         if row["place"] == "tested":
             style = ""

@@ -60,9 +60,7 @@ def generate_profile_toml(collector: CapturedEventCollector, name: str) -> str:
         if kind not in kinds_with_rule
     ]
     parts = []
-    all_rules = [*rules.rules, *ignore_rules][:MAX_RULES]
-    if not all_rules:
-        all_rules = [EXAMPLE_RULE]
+    all_rules = [*rules.rules, *ignore_rules][:MAX_RULES] or [EXAMPLE_RULE]
     for index, rule in enumerate(all_rules):
         kind = rule.scope.kind
         later_kinds = [later_rule.scope.kind for later_rule in all_rules[index + 1 :]]
@@ -175,9 +173,7 @@ def _format_field_path(path: FieldPath, item_path: FieldPath) -> str:
 def _format_tools(tools: Mapping[str, set[str]]) -> list[str]:
     lines = []
     for name, keys in sorted(tools.items())[:MAX_TOOLS]:
-        arguments = ", ".join(sorted(keys))
-        if not arguments:
-            arguments = "none"
+        arguments = ", ".join(sorted(keys)) or "none"
         lines.append(
             _format_comment(
                 f'TODO {_format_string(name)} = {{ name = "…" }}   its arguments: {arguments}'

@@ -245,9 +245,7 @@ def answer_permission_prompt(
             and reply["question"] == prompt_id
             and reply["by"] != client_name
         ):
-            resolver = reply["by"]
-            if not resolver:
-                resolver = "the session itself"
+            resolver = reply["by"] or "the session itself"
             raise FrontendError(
                 f"the prompt was already answered: {reply['how']}, by "
                 f"{escape_control_chars(str(resolver))}"
@@ -433,9 +431,7 @@ def summarize_permission_request(request: Mapping[str, Any]) -> str:
     """Summarize a permission request in one line. A shortened summary names the command that prints
     the full request.
     """
-    content = request.get("input")
-    if not content:
-        content = request.get("message")
+    content = request.get("input") or request.get("message")
     if not content:
         content = ""
     text = content

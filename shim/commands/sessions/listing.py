@@ -73,9 +73,7 @@ def format_session_table(sessions: Sequence[SessionRecord]) -> str:
             ended_suffix = ""
         if metadata.get("away") is not None:
             ended_suffix = " (away)"
-        waiting_for = metadata.get("needs")
-        if not waiting_for:
-            waiting_for = metadata.get("waitingFor")
+        waiting_for = metadata.get("needs") or metadata.get("waitingFor")
         if not waiting_for:
             waiting_for = describe_unanswered_messages(metadata)
         if is_metadata_damaged(metadata):

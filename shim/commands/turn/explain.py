@@ -53,9 +53,7 @@ def explain_turn(
     """
     from shim.process.install import load_installed_dropin_options
 
-    argv = words
-    if not argv:
-        argv = []
+    argv = words or []
     installed_options = load_installed_dropin_options()
     explanation = build_invocation_explanation(
         parse_argv(argv, dialect=installed_options.get("dialect", "claude")), installed_options
@@ -244,9 +242,7 @@ def _describe_rules(
         for hook in (*policy.hooks, *startup.claude_settings.event_hooks)
     ]
     if policy.only_tools is not None:
-        tool_names = ", ".join(sorted(policy.only_tools))
-        if not tool_names:
-            tool_names = "none"
+        tool_names = ", ".join(sorted(policy.only_tools)) or "none"
         entries.append(
             {"kind": "tools", "rule": tool_names, "from": "--tools", "how": "no other tools remain"}
         )

@@ -92,9 +92,7 @@ def list_sessions(
         return
     console = open_console()
     for session_id, session in stored_sessions[: None if everything else MAX_LISTED_SESSIONS]:
-        title = read_session_title(session_id, session)
-        if not title:
-            title = "(no prompt stored)"
+        title = read_session_title(session_id, session) or "(no prompt stored)"
         console.print(Text(title, style="bold"), soft_wrap=True)
         console.print(
             Text(f"  {_format_session(session_id, session)}", style="dim"), soft_wrap=True

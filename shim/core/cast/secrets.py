@@ -203,9 +203,7 @@ class RecordingRedactor:
         safe_hashes = self._safe_hashes
         changes: dict[str, tuple[str, Any]] | None = None
         for key, item in table.items():
-            path = children.get(key)
-            if not path:
-                path = self._create_child_path(parent, key)
+            path = children.get(key) or self._create_child_path(parent, key)
             if item.__class__ is str:
                 self._string_number += 1
                 if hash(item) in safe_hashes:
@@ -253,9 +251,7 @@ class RecordingRedactor:
     def _redact_fragment(self, text: str, path: JsonPathNode) -> str:
         if not text:
             return text
-        joiner = path.joiner
-        if not joiner:
-            joiner = self._open_joiner(path)
+        joiner = path.joiner or self._open_joiner(path)
         stream = joiner.stream
         if not joiner.chunks and self._custom_search is None:
             if self._is_safe_text(text):

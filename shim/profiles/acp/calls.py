@@ -333,9 +333,7 @@ class AcpToolCall:
             if match := COMMAND_NOTES.fullmatch(notes.replace(BACKGROUND_SUFFIX, "", 1)):
                 if match[1] == "in":
                     tool_input["directory"] = match[2]
-                notes = match[3]
-                if not notes:
-                    notes = ""
+                notes = match[3] or ""
             elif notes.startswith(FOLDER_NOTE_START):
                 # The folder in this text cannot be parsed. The resulting path is outside of the
                 # turn's folders.

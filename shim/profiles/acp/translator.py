@@ -297,9 +297,7 @@ class AcpTranslator(RpcTranslator):
             return
         self._end_denied_calls()
         message_id = str(update["messageId"])
-        blocks = update["content"]
-        if not blocks:
-            blocks = ()
+        blocks = update["content"] or ()
         new_text = self._upserts.update_message_and_get_new_text(
             message_id,
             "".join(text for block in blocks if (text := format_content_block(block)) is not None),

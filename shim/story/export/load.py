@@ -34,9 +34,7 @@ def load_recording(path: str, *, redact: bool) -> LoadedRecording:
         export.add_step_change(time_s, change)
     header = recording.header
     # In a fallback list, a later vendor than the header's may have answered.
-    vendor = reader.story.vendor
-    if not vendor:
-        vendor = header.vendor
+    vendor = reader.story.vendor or header.vendor
     version = ""
     if vendor == header.vendor:
         version = as_str(header.vendor_version)

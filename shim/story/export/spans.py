@@ -261,9 +261,7 @@ class OtelSpanBuilder:
         else:
             agent = self._recording.answering_vendor_name
         attributes = self._build_common_attributes("chat", agent)
-        model = reply.model
-        if not model:
-            model = self._recording.model
+        model = reply.model or self._recording.model
         if model:
             attributes["gen_ai.request.model"] = self._recording.model or model
             attributes["gen_ai.response.model"] = model

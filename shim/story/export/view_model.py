@@ -298,9 +298,7 @@ class SessionExport:
             ),
         )
         if growth:
-            full_size = growth[-1][1]
-            if not full_size:
-                full_size = 1
+            full_size = growth[-1][1] or 1
             step_view.growth = [
                 (time_s - step_view.at, 1000 * size // full_size) for time_s, size in growth
             ]

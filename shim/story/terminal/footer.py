@@ -60,13 +60,9 @@ class TerminalFooter:
         ]
         with self._console.capture() as captured:
             self._console.print(Segments(_join_rows(rows)), end="")
-        row_widths = [Segment.get_line_length(row) for row in rows]
-        if not row_widths:
-            row_widths = [0]
+        row_widths = [Segment.get_line_length(row) for row in rows] or [0]
         # After a full row, the cursor stays in the last column.
-        position = cursor
-        if not position:
-            position = InputCursor(0, min(row_widths[-1], self._console.width - 1))
+        position = cursor or InputCursor(0, min(row_widths[-1], self._console.width - 1))
         if cursor is not None:
             position = InputCursor(min(cursor.rows_from_last, len(row_widths) - 1), cursor.column)
         text = captured.get() + (

@@ -110,9 +110,7 @@ def list_failure_reasons(result_fields: Mapping[str, Any]) -> Iterator[str]:
     the turn.
     """
     if result_fields.get("is_error") and not is_interrupted_turn(result_fields):
-        causes = as_list(result_fields.get("errors"))
-        if not causes:
-            causes = [result_fields.get("result")]
+        causes = as_list(result_fields.get("errors")) or [result_fields.get("result")]
         yield from (str(error)[:MAX_ERROR_CHARS] for error in causes if error)
 
 

@@ -104,9 +104,7 @@ class TerminalInputController:
     def _on_reply(self, reply: Frame) -> None:
         """Handle the host's reply to a frame from this client."""
         request_id = str(reply.get("id"))
-        request = self._pending_frames.pop(request_id, None)
-        if not request:
-            request = {}
+        request = self._pending_frames.pop(request_id, None) or {}
         if reply["kind"] == "accepted":
             self._report_done(request)
             return

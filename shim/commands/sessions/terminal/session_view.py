@@ -203,9 +203,7 @@ class SessionView:
             name = QUESTION_TOOL
             if not form:
                 name = f"the MCP server {request.get('mcp_server_name')}"
-            tool_input = form
-            if not tool_input:
-                tool_input = {"message": request.get("message"), "url": request.get("url")}
+            tool_input = form or {"message": request.get("message"), "url": request.get("url")}
             request = {"subtype": "can_use_tool", "tool_name": name, "input": tool_input}
         line = {"type": "control_request", "request_id": frame.get("question"), "request": request}
         self._draw_changes(self.story.add_claude_event(self._compute_elapsed(frame), line))
