@@ -93,7 +93,7 @@ class StandIn:
 class Client:
     """A connection to a stand-in."""
 
-    def __init__(self, host: StandIn, as_controller: bool, after: int, replay: bool) -> None:
+    def __init__(self, host: StandIn, as_controller: bool, after: int) -> None:
         self._host = host
         self._as_controller = as_controller
         self._into, self._out_of = anyio.create_memory_object_stream[dict[str, Any]](100_000)
@@ -114,7 +114,7 @@ class Client:
         }
         initialize = {"secret": 1, "models": host.metadata.get("models", [])}
         self.deliver_frame(encode_frame("welcome", **about, initialize=initialize))
-        for number, (at, line) in enumerate(host.lines[after:] if replay else (), after + 1):
+        for number, (at, line) in enumerate(() if as_controller else host.lines[after:], after + 1):
             self.deliver_frame(encode_line_frame(number, 1, at, line))
         self.deliver_frame(encode_frame("synced", number=len(host.lines)))
         for name in host.questions:
@@ -219,11 +219,9 @@ class StandIns:
         *,
         as_controller: bool,
         after: LogCursor | None = None,
-        replay: bool = True,
-        partial: bool = True,
     ) -> AsyncIterator[Client]:
         host = self.hosts[session_id]
-        client = Client(host, as_controller, after.number if after else 0, replay)
+        client = Client(host, as_controller, after.number if after else 0)
         host.clients.append(client)
         try:
             yield client

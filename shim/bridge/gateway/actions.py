@@ -13,7 +13,7 @@ import anyio
 from shim.bridge.client import HostUnavailableError
 from shim.bridge.decisions import build_decision_body
 from shim.bridge.gateway.auth import HTTPError
-from shim.bridge.gateway.hosts import BackgroundSessionManager
+from shim.bridge.gateway.hosts import LocalBackgroundSessionManager
 from shim.bridge.gateway.step_renderer import escape_control_chars_in_json
 from shim.bridge.gateway.streams import HostFrame, read_frames
 from shim.core.errors import FrontendError
@@ -41,7 +41,7 @@ STATUS_BY_REASON = {
 
 
 async def send_action_frame_and_wait(
-    hosts: BackgroundSessionManager,
+    hosts: LocalBackgroundSessionManager,
     session_id: str,
     frame: Mapping[str, Any],
     *,
@@ -53,9 +53,7 @@ async def send_action_frame_and_wait(
     request_id = get_text(frame, "id", str(uuid4()))
     try:
         with anyio.fail_after(ANSWER_TIMEOUT_S):
-            async with hosts.connect_to_session(
-                session_id, as_controller=True, replay=False, partial=False
-            ) as feed:
+            async with hosts.connect_to_session(session_id, as_controller=True) as feed:
                 if take_control:
                     await feed.send_frame({"kind": "take", "id": f"take-{request_id}"})
                 await feed.send_frame({**frame, "id": request_id})
@@ -97,7 +95,7 @@ def _match_reply(
 
 
 async def answer_permission_prompt(
-    hosts: BackgroundSessionManager, session_id: str, prompt_id: str, body: Mapping[str, Any]
+    hosts: LocalBackgroundSessionManager, session_id: str, prompt_id: str, body: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Answer a permission prompt. If another client answered it before, raise HTTPError with that
     client's name (`by`) and answer (`how`).
@@ -111,9 +109,7 @@ async def answer_permission_prompt(
         )
     try:
         with anyio.fail_after(ANSWER_TIMEOUT_S):
-            async with hosts.connect_to_session(
-                session_id, as_controller=True, replay=False, partial=False
-            ) as feed:
+            async with hosts.connect_to_session(session_id, as_controller=True) as feed:
                 client_name = ""
                 cwd = ""
                 is_sent = False

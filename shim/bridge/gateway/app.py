@@ -75,16 +75,16 @@ from shim.bridge.gateway.auth import (
     GatewayHostsAndOrigins,
     GatewayVisitor,
     HTTPError,
+    build_error_response,
     build_set_cookie_header,
 )
 from shim.bridge.gateway.drawings import MAX_KEPT_STEPS, SessionDrawing, SessionDrawings
-from shim.bridge.gateway.hosts import BackgroundSessionManager, NewSessionRequest
+from shim.bridge.gateway.hosts import LocalBackgroundSessionManager, NewSessionRequest
 from shim.bridge.gateway.limits import GatewayRequestLimiter
 from shim.bridge.gateway.openapi import FLAG, TEXT, Operation, build_openapi_document
 from shim.bridge.gateway.step_renderer import escape_control_chars_in_json
 from shim.bridge.gateway.streams import (
     EventStreamResponse,
-    NoContentResponse,
     ServerSentEventEncoder,
     SessionStepEventEncoder,
     parse_log_cursor,
@@ -126,7 +126,7 @@ MAX_STEPS = 20_000
 
 
 def create_app(
-    hosts: BackgroundSessionManager,
+    hosts: LocalBackgroundSessionManager,
     server_names: GatewayHostsAndOrigins,
     tokens: GatewayTokenFile,
     limits: GatewayRequestLimiter,
@@ -162,7 +162,7 @@ class WebGateway:
 
     def __init__(
         self,
-        hosts: BackgroundSessionManager,
+        hosts: LocalBackgroundSessionManager,
         server_names: GatewayHostsAndOrigins,
         tokens: GatewayTokenFile,
         limits: GatewayRequestLimiter,
@@ -253,17 +253,13 @@ class WebGateway:
     async def show_session(self, request: Request) -> Response:
         return _build_json_response(_select_session_keys(await self._find_session(request)))
 
-    async def stream_session_events(
-        self, request: Request
-    ) -> NoContentResponse | EventStreamResponse:
+    async def stream_session_events(self, request: Request) -> Response | EventStreamResponse:
         """Stream the lines of a session."""
         return await self._open_stream(
             request, lambda session_id, cursor: ServerSentEventEncoder(cursor)
         )
 
-    async def stream_session_steps(
-        self, request: Request
-    ) -> NoContentResponse | EventStreamResponse:
+    async def stream_session_steps(self, request: Request) -> Response | EventStreamResponse:
         """Stream the rendered steps of a session."""
         step_count = request.query_params.get("last", str(DEFAULT_STEPS))
         if not step_count.isascii() or not step_count.isdigit() or int(step_count[:9]) > MAX_STEPS:
@@ -288,7 +284,7 @@ class WebGateway:
         self,
         request: Request,
         create_encoder: Callable[[str, LogCursor | None], ServerSentEventEncoder],
-    ) -> NoContentResponse | EventStreamResponse:
+    ) -> Response | EventStreamResponse:
         session = await self._find_session(request)
         cursor = parse_log_cursor(
             request.headers.get("last-event-id") or request.query_params.get("after", "")
@@ -300,7 +296,7 @@ class WebGateway:
                 self._hosts.is_cursor_at_log_end, session["session"], cursor
             )
         ):
-            return NoContentResponse()
+            return Response(status_code=204)  # the browser then stops reconnecting
         visitor = _get_visitor(request)
         stream_slot = self._limits.reserve_event_stream(visitor.role)
         return EventStreamResponse(
@@ -546,12 +542,7 @@ def _build_json_response(
 
 
 def _respond_http_error(request: Request, error: HTTPError) -> Response:
-    headers = None
-    if error.status in (400, 413):
-        headers = {"connection": "close"}
-    return _build_json_response(
-        {"error": str(error), **error.extra_fields}, status=error.status, headers=headers
-    )
+    return build_error_response(error)
 
 
 def _respond_unknown_route(request: Request, error: HTTPException) -> Response:

@@ -10,6 +10,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any, NamedTuple
 
 import orjson
+from starlette.responses import Response
 
 from shim.bridge.gateway.tokens import GatewayTokenFile, Role
 from shim.core.reading.values import escape_control_chars
@@ -156,7 +157,7 @@ class AuthMiddleware:
             )
         except HTTPError as error:
             if not has_started:
-                await send_http_error(send_with_headers, error)
+                await build_error_response(error)(scope, receive, send_with_headers)
 
     def _authorize(self, scope: Scope) -> GatewayVisitor | None:
         """Return the sender of a request, or None if the path is public. Raise HTTPError if the
@@ -293,19 +294,18 @@ def build_set_cookie_header(server_names: GatewayHostsAndOrigins, value: str) ->
     return "; ".join([*parts, "SameSite=Strict", *(["Secure"] if server_names.is_secure else [])])
 
 
-async def send_http_error(send: Send, error: HTTPError) -> None:
-    """Send an error as JSON, without reading the rest of the request.
+def build_error_response(error: HTTPError) -> Response:
+    """Return an error as JSON. The rest of the request is not read.
 
     The connection is closed after status 400 and 413.
     """
-    body = orjson.dumps({"error": str(error), **error.extra_fields})
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers = {}
     if error.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
+        headers["www-authenticate"] = "Bearer"
     if error.status in (400, 413):
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+        headers["connection"] = "close"
+    body = orjson.dumps({"error": str(error), **error.extra_fields})
+    return Response(body, error.status, headers, media_type="application/json")
 
 
 def _parse_headers(scope: Scope) -> dict[bytes, str]:

@@ -7,9 +7,9 @@ Only the logs of ended sessions are cached. Each call reads the session folders 
 import errno
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import anyio
 
@@ -35,7 +35,6 @@ from shim.state.config import ShimSettings, VendorSettings, load_shim_settings
 CONTROLLER_NAME = "web"
 WATCHER_NAME = "web reader"
 READ_BATCH_FRAMES = 256  # frames of an ended session that are read at once
-STATE_KEYS = ("state", "status", "waitingFor", "needs", "detail")
 
 
 class NewSessionRequest(NamedTuple):
@@ -48,69 +47,9 @@ class NewSessionRequest(NamedTuple):
     mode: str = ""
 
 
-class SessionFrameStream(Protocol):
-    """The frames of a running or an ended session.
-
-    In a `line` frame, `raw` contains Claude's line byte for byte.
-    """
-
-    def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
-        """Yield frames until the connection ends. The first frame is `welcome`."""
-
-    async def send_frame(self, frame: Mapping[str, Any]) -> None:
-        """Send a frame to the host. Raise FrontendError if the host has ended."""
-
-
-class BackgroundSessionManager(Protocol):
+class LocalBackgroundSessionManager:
     """Manages the background sessions of this machine. A session is a dict with the metadata from
     `host.json` and the key `alive`.
-    """
-
-    def list_sessions(self) -> list[dict[str, Any]]:
-        """Return all sessions. The most recently started session comes first."""
-
-    def find_sessions(self, id_prefix: str) -> list[dict[str, Any]]:
-        """Return the sessions whose UUID starts with `id_prefix`, which may be a complete UUID."""
-
-    def list_installed_vendors(self) -> list[str]:
-        """Return the vendors whose program is installed on this machine. No program is started."""
-
-    def start_session(self, new_session: NewSessionRequest) -> str:
-        """Start a session and return its UUID. Raise ShimError if the session cannot be started."""
-
-    def respawn_session(self, session_id: str, prompt: str, prompt_id: str) -> bool:
-        """Resume an ended session with a message. Return False if another client has just resumed
-        the session.
-
-        `prompt_id` is the message's UUID, or "" for none. A message with a UUID is sent only once.
-        Raise ShimError if the session cannot be resumed.
-        """
-
-    def has_accepted_prompt(self, session_id: str, prompt_id: str) -> bool:
-        """Return whether an ended session has already accepted the message with a given UUID. If
-        so, the session must not be resumed to send the message again.
-        """
-
-    def is_cursor_at_log_end(self, session_id: str, cursor: LogCursor) -> bool:
-        """Return whether the cursor is at the last line of an ended session's log."""
-
-    def connect_to_session(
-        self,
-        session_id: str,
-        *,
-        as_controller: bool,
-        after: LogCursor | None = None,
-        replay: bool = True,
-        partial: bool = True,
-    ) -> AbstractAsyncContextManager[SessionFrameStream]:
-        """Connect to a session. For an ended session, the stream yields its log and then `bye`.
-
-        Raise FrontendError if the session does not exist, or if its host does not answer.
-        """
-
-
-class LocalBackgroundSessionManager:
-    """Manages the sessions in this machine's registry.
 
     `installed_options` are the options that `shim install` wrote into the drop-in `claude` file.
     """
@@ -122,19 +61,21 @@ class LocalBackgroundSessionManager:
         self._installed_options = installed_options
 
     def list_sessions(self) -> list[dict[str, Any]]:
+        """Return all sessions. The most recently started session comes first."""
         launch.reap_exited_hosts()
         return [
             build_session_fields(session) for session in registry.list_sessions(self._environment)
         ]
 
     def find_sessions(self, id_prefix: str) -> list[dict[str, Any]]:
+        """Return the sessions whose UUID starts with `id_prefix`, which may be a complete UUID."""
         return [
             build_session_fields(session)
             for session in registry.list_sessions_by_id_prefix(id_prefix, self._environment)
         ]
 
     def list_installed_vendors(self) -> list[str]:
-        """Return the vendors whose program a new session can find."""
+        """Return the vendors whose program a new session can find. No program is started."""
         try:
             settings = load_shim_settings(Invocation(), self._environment, self._installed_options)
         except FrontendError:
@@ -194,6 +135,12 @@ class LocalBackgroundSessionManager:
             raise create_spawn_error([program], self._environment, cwd, error)
 
     def respawn_session(self, session_id: str, prompt: str, prompt_id: str) -> bool:
+        """Resume an ended session with a message. Return False if another client has just resumed
+        the session.
+
+        `prompt_id` is the message's UUID, or "" for none. A message with a UUID is sent only once.
+        Raise ShimError if the session cannot be resumed.
+        """
         try:
             launch.respawn_session(
                 self._load_session(session_id),
@@ -206,9 +153,13 @@ class LocalBackgroundSessionManager:
         return True
 
     def has_accepted_prompt(self, session_id: str, prompt_id: str) -> bool:
+        """Return whether an ended session has already accepted the message with a given UUID. If
+        so, the session must not be resumed to send the message again.
+        """
         return prompt_id in open_ended_log(self._load_session(session_id)).list_message_ids()
 
     def is_cursor_at_log_end(self, session_id: str, cursor: LogCursor) -> bool:
+        """Return whether the cursor is at the last line of an ended session's log."""
         log = open_ended_log(self._load_session(session_id))
         if cursor.number != log.last_line_number:
             return False
@@ -216,25 +167,18 @@ class LocalBackgroundSessionManager:
 
     @asynccontextmanager
     async def connect_to_session(
-        self,
-        session_id: str,
-        *,
-        as_controller: bool,
-        after: LogCursor | None = None,
-        replay: bool = True,
-        partial: bool = True,
-    ) -> AsyncIterator[SessionFrameStream]:
+        self, session_id: str, *, as_controller: bool, after: LogCursor | None = None
+    ) -> AsyncIterator["SessionFrameStream"]:
+        """Connect to a session. For an ended session, the stream yields its log and then `bye`.
+
+        Raise FrontendError if the session does not exist, or if its host does not answer.
+        """
         session = await anyio.to_thread.run_sync(self._load_session, session_id)
         if not session.is_running:
             yield await anyio.to_thread.run_sync(_EndedFeed, session, after)
             return
         async with connect_to_host(
-            session.session_id,
-            self._environment,
-            as_controller=as_controller,
-            after=after,
-            replay=replay,
-            partial=partial,
+            session.session_id, self._environment, as_controller=as_controller, after=after
         ) as frames:
             yield frames
 
@@ -252,32 +196,40 @@ async def connect_to_host(
     *,
     as_controller: bool,
     after: LogCursor | None,
-    replay: bool,
-    partial: bool,
-) -> AsyncIterator[SessionFrameStream]:
-    """Connect the gateway to the host of a running session, on this machine or on another one."""
+) -> AsyncIterator["SessionFrameStream"]:
+    """Connect the gateway to the host of a running session, on this machine or on another one.
+
+    A controller only sends an action, so it receives neither the log nor partial messages.
+    """
     role, client = WATCH, WATCHER_NAME
     if as_controller:
         role, client = DRIVE, CONTROLLER_NAME
-    hello = {"client": client, "replay": replay, "partial": partial}
     async with await connect_to_session(
-        session_id, environment, role=role, after=after, **hello
+        session_id,
+        environment,
+        role=role,
+        after=after,
+        client=client,
+        replay=not as_controller,
+        partial=not as_controller,
     ) as connection:
         yield _RunningFeed(connection)
 
 
 class _RunningFeed:
-    """A connection to a running host."""
+    """The frames of a running session, of which `welcome` is the first."""
 
     def __init__(self, connection: HostConnection) -> None:
         self._connection = connection
 
     async def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
+        """Yield frames until the connection ends."""
         yield self._connection.welcome
         async for frame in self._connection:
             yield frame
 
     async def send_frame(self, frame: Mapping[str, Any]) -> None:
+        """Send a frame to the host. Raise FrontendError if the host has ended."""
         await self._connection.send_frame(frame)
 
 
@@ -299,7 +251,12 @@ class _EndedFeed:
         return list(islice(self._frames, READ_BATCH_FRAMES))
 
     async def send_frame(self, frame: Mapping[str, Any]) -> None:
+        """Raise FrontendError, because the session has no host."""
         raise FrontendError("the session has ended")
+
+
+# In a `line` frame, `raw` contains Claude's line byte for byte.
+SessionFrameStream: TypeAlias = _RunningFeed | _EndedFeed
 
 
 def build_session_fields(session: SessionRecord) -> dict[str, Any]:

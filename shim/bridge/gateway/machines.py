@@ -157,33 +157,18 @@ class AllMachinesSessionManager(LocalBackgroundSessionManager):
 
     @asynccontextmanager
     async def connect_to_session(
-        self,
-        session_id: str,
-        *,
-        as_controller: bool,
-        after: LogCursor | None = None,
-        replay: bool = True,
-        partial: bool = True,
+        self, session_id: str, *, as_controller: bool, after: LogCursor | None = None
     ) -> AsyncIterator[SessionFrameStream]:
         """Connect to a session on its machine."""
         remote_id = await anyio.to_thread.run_sync(self._find_remote_id, session_id)
         if not remote_id:
             async with super().connect_to_session(
-                session_id,
-                as_controller=as_controller,
-                after=after,
-                replay=replay,
-                partial=partial,
+                session_id, as_controller=as_controller, after=after
             ) as frames:
                 yield frames
             return
         async with connect_to_host(
-            remote_id,
-            self._environment,
-            as_controller=as_controller,
-            after=after,
-            replay=replay,
-            partial=partial,
+            remote_id, self._environment, as_controller=as_controller, after=after
         ) as frames:
             yield frames
         watcher = self._watchers.get(split_machine(remote_id)[0], self._fleet_watcher)

@@ -20,7 +20,7 @@ from shim import __version__
 from shim.bridge.gateway.app import create_app
 from shim.bridge.gateway.auth import GatewayHostsAndOrigins, add_default_port
 from shim.bridge.gateway.connections import ACCEPT_BACKLOG, MAX_HEAD_BYTES, GatewayConnection
-from shim.bridge.gateway.hosts import BackgroundSessionManager
+from shim.bridge.gateway.hosts import LocalBackgroundSessionManager
 from shim.bridge.gateway.limits import GatewayRequestLimiter
 from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.conversation.preload import SERVER_FOLDERS, preload_modules
@@ -213,7 +213,7 @@ def open_listening_socket(endpoint: GatewayEndpoint) -> socket.socket:
 
 def run_gateway_server(
     endpoint: GatewayEndpoint,
-    hosts: BackgroundSessionManager,
+    hosts: LocalBackgroundSessionManager,
     environment: Mapping[str, str],
     report_url: Callable[[str, GatewayTokenFile], None],
 ) -> None:
@@ -241,7 +241,7 @@ def run_gateway_server(
 
 def create_gateway_server(
     endpoint: GatewayEndpoint,
-    hosts: BackgroundSessionManager,
+    hosts: LocalBackgroundSessionManager,
     tokens: GatewayTokenFile,
     listener: socket.socket,
 ) -> uvicorn.Server:

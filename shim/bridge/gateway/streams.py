@@ -18,7 +18,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from shim.bridge.gateway.auth import Receive, Scope, Send
 from shim.bridge.gateway.drawings import DrawnStep, SessionDrawing
-from shim.bridge.gateway.hosts import BackgroundSessionManager, SessionFrameStream
+from shim.bridge.gateway.hosts import LocalBackgroundSessionManager, SessionFrameStream
 from shim.bridge.gateway.step_renderer import (
     build_permission_prompt_json,
     escape_control_chars_in_json,
@@ -327,16 +327,6 @@ def _encode_gap_event(first_number: int, last_number: int, reason: str) -> bytes
     return encode_server_sent_event("gap", orjson.dumps(gap))
 
 
-class NoContentResponse:
-    """The response (status 204) to a browser that has received everything from an ended session.
-    The browser then stops reconnecting.
-    """
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
-
-
 class EventStreamResponse:
     """A response with an event stream: an ASGI application for one request.
 
@@ -348,7 +338,7 @@ class EventStreamResponse:
 
     def __init__(
         self,
-        hosts: BackgroundSessionManager,
+        hosts: LocalBackgroundSessionManager,
         session_id: str,
         encoder: ServerSentEventEncoder,
         is_authorized: Callable[[], bool],

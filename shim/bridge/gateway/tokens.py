@@ -54,53 +54,46 @@ class GatewayTokenPair(NamedTuple):
         Browsers keep every URL in their history, so a URL must not contain the token.
         """
         expiry = f"{int(now_s) + LOGIN_CODE_TTL_S:x}"
-        return f"{expiry}.{_compute_mac('way in', self.drive if role == 'drive' else self.watch, expiry)}"
+        return f"{expiry}.{self._compute_mac('way in', role, expiry)}"
 
     def find_role_by_login_code(self, login_code: str, now_s: float) -> Role | None:
         """Return the role of a login code, or None if the code is invalid or has expired."""
         expiry, _, mac = login_code.partition(".")
-        role = self._match_role(
-            mac,
-            _compute_mac("way in", self.drive, expiry),
-            _compute_mac("way in", self.watch, expiry),
-        )
+        role = self._match_mac(mac, "way in", expiry)
         if role and int(expiry, 16) >= now_s:
             return role
         return None
 
     def create_cookie_value(self, role: Role, authority: str) -> str:
         """Return the value of the cookie for a role. `authority` is the gateway's name and port."""
-        if role == "drive":
-            token = self.drive
-        else:
-            token = self.watch
-        return _compute_mac("cookie", token, authority)
+        return self._compute_mac("cookie", role, authority)
 
     def create_csrf_token(self, role: Role, authority: str) -> str:
         """Return the proof (CSRF token) that a page sends with its cookie in each request."""
-        if role == "drive":
-            token = self.drive
-        else:
-            token = self.watch
-        return _compute_mac("proof", token, authority)
+        return self._compute_mac("proof", role, authority)
 
     def find_role_by_cookie(self, cookie: str, csrf_token: str, authority: str) -> Role | None:
         """Return the role of a cookie and its proof, or None unless both were derived from the same
         token.
         """
-        cookie_role = self._match_role(
-            cookie,
-            self.create_cookie_value("drive", authority),
-            self.create_cookie_value("watch", authority),
-        )
-        proof_role = self._match_role(
-            csrf_token,
-            self.create_csrf_token("drive", authority),
-            self.create_csrf_token("watch", authority),
-        )
+        cookie_role = self._match_mac(cookie, "cookie", authority)
+        proof_role = self._match_mac(csrf_token, "proof", authority)
         if cookie_role == proof_role:
             return cookie_role
         return None
+
+    def _compute_mac(self, purpose: str, role: Role, subject: str) -> str:
+        token = self._asdict()[role]
+        message = f"{purpose} of {subject}".encode("utf-8", "surrogateescape")
+        return hmac.new(token.encode(), message, hashlib.sha256).hexdigest()
+
+    def _match_mac(self, value: str, purpose: str, subject: str) -> Role | None:
+        """Return the role whose token `value` was derived from, or None."""
+        return self._match_role(
+            value,
+            self._compute_mac(purpose, "drive", subject),
+            self._compute_mac(purpose, "watch", subject),
+        )
 
     def _match_role(self, value: str, drive: str, watch: str) -> Role | None:
         # Both tokens are compared in constant time, so the duration reveals nothing about them.
@@ -115,11 +108,6 @@ class GatewayTokenPair(NamedTuple):
 
 def _is_equal_token(value: str, expected: str) -> bool:
     return hmac.compare_digest(value.encode("utf-8", "surrogateescape"), expected.encode())
-
-
-def _compute_mac(purpose: str, token: str, subject: str) -> str:
-    message = f"{purpose} of {subject}".encode("utf-8", "surrogateescape")
-    return hmac.new(token.encode(), message, hashlib.sha256).hexdigest()
 
 
 class GatewayTokenFile:
