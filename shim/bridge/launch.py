@@ -353,21 +353,14 @@ def _build_metadata(session_id: str, folder: str, spec: SessionSpec) -> dict[str
 
     previous = registry.load_or_restore_metadata(folder)
     now_ms = int(time.time() * 1000)
-    needs_prompt = spec.prompt is None
     vendor = spec.vendor or previous.get("vendor", "")
     name = spec.name or get_text(previous, "name")
     if not name and spec.prompt is not None:
         name = derive_session_name(spec.prompt)
     created = previous.get("created") or now_ms
-    status = "busy"
-    if needs_prompt:
-        status = "idle"
-    state = "working"
-    if needs_prompt:
-        state = "blocked"
-    needs = None
-    if needs_prompt:
-        needs = "send a prompt to start"
+    progress = {"status": "busy", "state": "working", "needs": None}
+    if spec.prompt is None:
+        progress = {"status": "idle", "state": "blocked", "needs": "send a prompt to start"}
     return {
         "protocol": PROTOCOL_VERSION,
         "id": shorten_session_id(session_id),
@@ -379,10 +372,8 @@ def _build_metadata(session_id: str, folder: str, spec: SessionSpec) -> dict[str
         "started": now_ms,
         "pid": None,
         "generation": previous.get("generation", 0) + 1,
-        "status": status,
         "waitingFor": None,
-        "state": state,
-        "needs": needs,
+        **progress,
         "detail": "starting…",
         "driver": None,
         "version": __version__,

@@ -67,6 +67,8 @@ HOST_DIED_DETAIL = "the session's host crashed"  # shown for a session whose hos
 # shown for a session whose metadata cannot be read
 DAMAGED_DETAIL = "damaged: the file host.json {}"
 RESTORED_KEYS = ("cwd", "vendor", "name", "generation")  # metadata that is also in start.json
+# the metadata of every ended session
+ENDED_FIELDS = dict.fromkeys(("status", "waitingFor", "needs", "driver", "pid"))
 ACTIVE_STATES = ("working", "blocked")  # states that only a running host can have
 
 
@@ -396,15 +398,7 @@ def _end_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     died = {}
     if metadata["state"] in ACTIVE_STATES:
         died = {"state": "failed", "detail": HOST_DIED_DETAIL}
-    return {
-        **metadata,
-        "status": None,
-        "waitingFor": None,
-        "needs": None,
-        "driver": None,
-        "pid": None,
-        **died,
-    }
+    return {**metadata, **ENDED_FIELDS, **died}
 
 
 def describe_unanswered_messages(metadata: Mapping[str, Any]) -> str:

@@ -42,11 +42,9 @@ def resolve_session_id(
     """
 
     def match_id(candidates: Sequence[SessionRecord], text: str) -> SessionRecord:
-        matches = _filter_by_id(candidates, text)
-        if len(matches) == 1:
-            return matches[0]
-        if matches:
-            raise FrontendError(_format_ambiguous_id(matches, text))
+        session = _match_id(candidates, text)
+        if session is not None:
+            return session
         raise NoMatchError(no_match_text.format(word=reference[:MAX_REFERENCE_CHARS]))
 
     return _search_machines(reference, sessions, match_id)
@@ -81,7 +79,9 @@ def _search_machines(
     try:
         return match(_list_local_candidates(sessions, reference), reference)
     except NoMatchError:
-        machines = _select_other_machines()
+        from shim.state.machines import select_machines
+
+        machines = select_machines(None, os.environ)
         if not machines:
             raise
         found = _list_remote_sessions(machines)
@@ -99,19 +99,9 @@ def _find_named_machine(reference: str) -> "Machine | None":
     name, colon, _ = reference.partition(":")
     if not colon:
         return None
-    return _load_machines().get(name)
-
-
-def _load_machines() -> "Mapping[str, Machine]":
     from shim.state.machines import load_machines
 
-    return load_machines(os.environ)
-
-
-def _select_other_machines() -> "Sequence[Machine]":
-    from shim.state.machines import select_machines
-
-    return select_machines(None, os.environ)
+    return load_machines(os.environ).get(name)
 
 
 def _list_remote_sessions(machines: "Sequence[Machine]") -> Sequence[SessionRecord]:
@@ -134,25 +124,19 @@ def _list_remote_sessions(machines: "Sequence[Machine]") -> Sequence[SessionReco
 def _match_id_or_name(
     sessions: Sequence[SessionRecord], reference: str, *, is_only_arg: bool
 ) -> SessionRecord:
-    matches = _filter_by_id(sessions, reference)
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise FrontendError(_format_ambiguous_id(matches, reference))
+    session = _match_id(sessions, reference)
+    if session is not None:
+        return session
     hint = ""
     name = reference.strip().lower()
     if ID_PREFIX_PATTERN.match(name):
-        hint = ""
         if len(name) < 8:
             hint = ID_PREFIX_HINT
     elif not is_only_arg:
         hint = ONLY_ARG_HINT
     elif name:
         # An exact match comes first, because a longer name may contain this one.
-        exact_matches = [
-            session for session in sessions if name == get_session_name(session).lower()
-        ]
-        matches = exact_matches
+        matches = [session for session in sessions if name == get_session_name(session).lower()]
         if not matches:
             matches = [session for session in sessions if name in get_session_name(session).lower()]
         if len(matches) == 1:
@@ -198,15 +182,19 @@ def _list_local_candidates(sessions: OptionalSessions, reference: str) -> Sequen
     return [*sessions, unlisted_session]
 
 
-def _filter_by_id(sessions: Sequence[SessionRecord], reference: str) -> list[SessionRecord]:
-    uuid = canonicalize_uuid(reference)
-    if uuid:
-        return [session for session in sessions if split_machine(session.session_id)[1] == uuid]
-    return [
+def _match_id(sessions: Sequence[SessionRecord], reference: str) -> SessionRecord | None:
+    """Return the only session whose UUID starts with this text, or None. Raise FrontendError if
+    several sessions match.
+    """
+    prefix = canonicalize_uuid(reference) or reference
+    matches = [
         session
         for session in sessions
-        if reference and split_machine(session.session_id)[1].startswith(reference)
+        if prefix and split_machine(session.session_id)[1].startswith(prefix)
     ]
+    if len(matches) > 1:
+        raise FrontendError(_format_ambiguous_id(matches, reference))
+    return next(iter(matches), None)
 
 
 def _format_ambiguous_id(matches: Sequence[SessionRecord], reference: str) -> str:

@@ -147,10 +147,7 @@ class FrontendSessionBridge:
         self._is_stdin_closed = True
         self._send_deaf()
         for request_id in self._local_services.open_request_ids:
-            self._send_reply(
-                request_id,
-                {"subtype": "error", "request_id": request_id, "error": FRONTEND_LEFT_ERROR},
-            )
+            self._send_reply(request_id, _build_error(request_id, FRONTEND_LEFT_ERROR))
         self._local_services.open_request_ids.clear()
 
     def _send_deaf(self) -> None:
@@ -280,11 +277,16 @@ class FrontendSessionBridge:
             and not any(request.get(key) for key in SESSION_INITIALIZE_KEYS)
             and self.welcome.get(INITIALIZE)
         ):
-            mode_fields = {"current_permission_mode": self.get_permission_mode()}
-            self._write_success(frontend_id, {**self.welcome[INITIALIZE], **mode_fields})
+            body = {
+                **self.welcome[INITIALIZE],
+                "current_permission_mode": self.get_permission_mode(),
+            }
+            self._write_response(
+                {"subtype": "success", "request_id": frontend_id, "response": body}
+            )
             return
         if len(self._open_requests) >= MAX_OPEN_REQUESTS:
-            self._write_error(frontend_id, "Too many requests are already open")
+            self._write_response(_build_error(frontend_id, "Too many requests are already open"))
             return
         self._open_requests[request_id] = frontend_id
         if subtype == INITIALIZE and self._local_services.record_initialize_of_local_services(
@@ -419,10 +421,7 @@ class FrontendSessionBridge:
 
     def _on_host_request(self, request_id: str, request: object) -> None:
         if self._is_stdin_closed:
-            self._send_reply(
-                request_id,
-                {"subtype": "error", "request_id": request_id, "error": FRONTEND_LEFT_ERROR},
-            )
+            self._send_reply(request_id, _build_error(request_id, FRONTEND_LEFT_ERROR))
             return
         self._local_services.open_request_ids.add(request_id)
         self._write_line({"type": "control_request", "request_id": request_id, "request": request})
@@ -440,15 +439,13 @@ class FrontendSessionBridge:
             refusal = str(response.get("error"))
         self._finish_initialize(request_id, refusal)
         if frontend_id is not INTERNAL_REQUEST:
-            self._write_line(
-                {"type": "control_response", "response": {**response, "request_id": frontend_id}}
-            )
+            self._write_response({**response, "request_id": frontend_id})
 
     def _on_refused(self, request_id: str, reason: str) -> None:
         self.pending_stop_ids.discard(request_id)
         if request_id in self._open_requests:
             if (frontend_id := self._open_requests.pop(request_id)) is not INTERNAL_REQUEST:
-                self._write_error(frontend_id, reason)
+                self._write_response(_build_error(frontend_id, reason))
             self._finish_initialize(request_id, reason)
         elif request_id in self._prompt_ids_by_answer:
             # The host could not read the answer.
@@ -479,17 +476,7 @@ class FrontendSessionBridge:
         decision = {"behavior": "deny", "message": message}
         self._add_frame("answer", id=self._create_id(), question=prompt_id, decision=decision)
 
-    def _write_success(self, request_id: object, body: object) -> None:
-        response = {"subtype": "success", "request_id": request_id}
-        self._write_line(
-            {
-                "type": "control_response",
-                "response": response if body is None else response | {"response": body},
-            }
-        )
-
-    def _write_error(self, request_id: object, error: str) -> None:
-        response = {"subtype": "error", "request_id": request_id, "error": error}
+    def _write_response(self, response: Mapping[str, Any]) -> None:
         self._write_line({"type": "control_response", "response": response})
 
     def _write_line(self, line: Mapping[str, Any]) -> None:
@@ -504,6 +491,10 @@ def explain_other_client_has_control(controller_name: object) -> str:
     accept a message.
     """
     return OTHER_CONTROLLER_TEXT.format(driver=escape_control_chars(str(controller_name)))
+
+
+def _build_error(request_id: object, error: str) -> dict[str, Any]:
+    return {"subtype": "error", "request_id": request_id, "error": error}
 
 
 def _explain_refusal(frame: Mapping[str, Any]) -> str:

@@ -94,22 +94,12 @@ class SessionHostMetadata:
         `state` is the new state if the session was active. A finished session keeps its state. If
         the host failed, `detail` is the reason, and the state becomes `failed`.
         """
-        was_active = self.values.get("state") in registry.ACTIVE_STATES
         end_fields = {}
-        if was_active:
+        if self.values.get("state") in registry.ACTIVE_STATES:
             end_fields = {"state": state}
         if detail:
             end_fields = {"state": "failed", "detail": detail}
-        self.update(
-            {
-                "status": None,
-                "waitingFor": None,
-                "needs": None,
-                "driver": None,
-                "pid": None,
-                **end_fields,
-            }
-        )
+        self.update({**registry.ENDED_FIELDS, **end_fields})
 
 
 class SessionHostRuntime:
