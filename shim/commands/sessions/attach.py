@@ -12,7 +12,7 @@ from shim.bridge.client import HostUnavailableError, connect_to_session_blocking
 from shim.bridge.launch import can_read_session_start_data
 from shim.bridge.registry import SessionRecord
 from shim.bridge.session_lookup import is_session_running, resolve_session_reference
-from shim.commands.completion.values import complete_background_session
+from shim.commands.sessions.actions import SessionArgument
 from shim.commands.sessions.logs import list_recording_paths
 from shim.commands.sessions.terminal.attach import (
     attach_terminal_to_session,
@@ -23,17 +23,8 @@ from shim.core.bridge.frames import WATCH, encode_frame
 from shim.story.terminal.console import BrokenPipeHandler, open_console, print_line
 from shim.story.terminal.show import draw_recording
 
-SessionReference = Annotated[
-    str,
-    typer.Argument(
-        metavar="ID",
-        help="The session's id, a prefix of it, or part of its name.",
-        autocompletion=complete_background_session,
-    ),
-]
 
-
-def attach_session(session: SessionReference) -> None:
+def attach_session(session: SessionArgument) -> None:
     """Attach to a background session in this terminal.
 
     Shows the history, then live output. A typed line is sent as the next message. A permission
@@ -50,7 +41,7 @@ def attach_session(session: SessionReference) -> None:
 
 
 def watch_session(
-    session: SessionReference,
+    session: SessionArgument,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the host's frames, one per line.")
     ] = False,
