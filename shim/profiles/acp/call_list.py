@@ -31,10 +31,6 @@ class OpenAcpToolCalls:
         self._calls: list[AcpToolCall] = []
         self._ended_ids: dict[str, None] = {}
 
-    def clear(self) -> None:
-        self._calls.clear()
-        self._ended_ids.clear()
-
     def list_calls(self, agent_call_id: str) -> list[AcpToolCall]:
         """Return the open calls with this agent id, oldest first."""
         return [call for call in self._calls if call.agent_id == agent_call_id]

@@ -29,11 +29,6 @@ class AcpMessageAndTerminalStore:
         self._terminals: dict[str, bytes] = {}
         self._exits: dict[str, object] = {}
 
-    def clear(self) -> None:
-        self._messages.clear()
-        self._terminals.clear()
-        self._exits.clear()
-
     def append_message_text(self, message_id: str, text: str) -> None:
         """Append text to a stored message. The caller writes the text to the frontend."""
         self._store_text(message_id, self._messages.get(message_id, "") + text)

@@ -102,17 +102,9 @@ class AcpTranslator(RpcTranslator):
 
     def __init__(self, turn: Turn, *, partial: bool = False, session: Any = None) -> None:
         super().__init__(turn, partial=partial, session=session)
-        self._calls = OpenAcpToolCalls(self.form)
         self._usage = AcpUsageTracker(is_session_total=self.counts_session)
-        # The result of a paused turn. The turn ends with this result if the agent stays silent.
-        self._pending_end: Mapping[str, Any] | None = None
-        self._last_plan: object = None
         self._plan_count = 0
-        self._upserts = AcpMessageAndTerminalStore()
-        self._server_names: list[str] | None = None
-        self._failure_text = ""  # the failure reason if the turn ends now
-        self._retry_count = 0
-        self._denial_prompt_count = 0
+        self._reset_turn_state()
         self._update_handlers: dict[object, Callable[[Event], None]] = {
             "agent_message_chunk": lambda update: self._translate_chunk(update, self.turn.add_text),
             "agent_thought_chunk": lambda update: self._translate_chunk(
@@ -143,6 +135,17 @@ class AcpTranslator(RpcTranslator):
             "terminal_output_chunk": lambda update: self._upserts.append_terminal_output(update),
         }
 
+    def _reset_turn_state(self) -> None:
+        self._calls = OpenAcpToolCalls(self.form)
+        self._upserts = AcpMessageAndTerminalStore()
+        # The result of a paused turn. The turn ends with this result if the agent stays silent.
+        self._pending_end: Mapping[str, Any] | None = None
+        self._last_plan: object = None
+        self._server_names: list[str] | None = None
+        self._failure_text = ""  # the failure reason if the turn ends now
+        self._retry_count = 0
+        self._denial_prompt_count = 0
+
     def _record_commands(self, update: Event) -> None:
         """Record the agent's slash commands."""
         self.turn.record_offered_commands(parse_offered_commands(update.get("availableCommands")))
@@ -154,16 +157,9 @@ class AcpTranslator(RpcTranslator):
 
     def start_turn(self, turn: Turn) -> None:
         super().start_turn(turn)
-        self._calls.clear()
-        self._upserts.clear()
-        self._server_names = None
-        self._failure_text = ""
-        self._retry_count = 0
-        self._denial_prompt_count = 0
+        self._reset_turn_state()
         self.session.prompt_progress.reset()
-        self._pending_end = None
         self._usage.cost_usd = 0.0
-        self._last_plan = None
         if self.session.session_id:
             turn.record_vendor_session_info(
                 session_id=self.session.session_id, mcp_servers=self._list_unreachable_servers()
@@ -717,8 +713,5 @@ class AcpTranslator(RpcTranslator):
             status = None
             if isinstance(code, int) and 400 <= code < 600:
                 status = code
-            api = None
-            if status:
-                api = True
-            self.turn.record_failure(text, status=status, api=api)
+            self.turn.record_failure(text, status=status, api=True if status else None)
         self.turn.record_vendor_completion()
