@@ -306,7 +306,7 @@ class QwenTranslator(ClaudeProtocolTranslator):
             self._fail_turn(self._error_text, {})
             return
         if self._error_event is not None:
-            from shim.adapters.qwen_rfc_stream import format_vendor_error
+            from shim.adapters.qwen_rfc_lines import format_vendor_error
 
             self.turn.record_failure(format_vendor_error(self._error_event["error"]))
             return
