@@ -29,16 +29,16 @@ def count_input_tokens(usage: Mapping[str, Any]) -> int:
     """Return the number of all input tokens, including cached tokens, which Claude counts
     separately.
     """
-    return sum(_read_count(usage, name) for name in TOKEN_FIELDS if name != "output_tokens")
+    return sum(read_count(usage, name) for name in TOKEN_FIELDS if name != "output_tokens")
 
 
 def count_cached_tokens(usage: Mapping[str, Any]) -> int:
     """Return the number of input tokens that were read from a cache."""
-    return _read_count(usage, "cache_read_input_tokens")
+    return read_count(usage, "cache_read_input_tokens")
 
 
 def count_output_tokens(usage: Mapping[str, Any]) -> int:
-    return _read_count(usage, "output_tokens")
+    return read_count(usage, "output_tokens")
 
 
 def format_token_counts(usage: Mapping[str, Any], unit: str = "") -> str:
@@ -75,7 +75,8 @@ def format_call_counts(count: int, failed: int, denied: int, unit: str = "") -> 
     return f"{count}{unit_text}" + (f" ({failures})" if failures else "")
 
 
-def _read_count(counts: Mapping[str, Any], name: str) -> int:
+def read_count(counts: Mapping[str, Any], name: str) -> int:
+    """Return a count, or 0 if it is missing."""
     value = counts.get(name)
     if isinstance(value, int):
         return value

@@ -146,13 +146,10 @@ class SessionStepTracker:
 
     def add_recorder_note(self, time_s: float, note: Mapping[str, Any]) -> list[SessionStepChange]:
         """Add a recorder note, for example about a repair or a timeout."""
-        kind = get_text(note, "kind", "note")
-        return self.collect_step_changes(
-            time_s,
-            self._add_complete_step(
-                self._advance_time(time_s), "note", text=kind, name=kind, facts=note
-            ),
+        changes = self._add_note(
+            self._advance_time(time_s), get_text(note, "kind", "note"), facts=note
         )
+        return self.collect_step_changes(time_s, changes)
 
     def add_frontend_message(
         self, time_s: float, event: Mapping[str, Any]
@@ -172,9 +169,7 @@ class SessionStepTracker:
             isinstance(request, Mapping)
             and (kind := str(request.get("subtype"))) in _SETTING_REQUESTS
         ):
-            return self.collect_step_changes(
-                time_s, self._add_complete_step(time_s, "note", text=kind, name=kind, facts=request)
-            )
+            return self.collect_step_changes(time_s, self._add_note(time_s, kind, facts=request))
         return []
 
     def add_permission_answer(
@@ -221,7 +216,7 @@ class SessionStepTracker:
         elif kind not in _IGNORED_EVENTS and not (
             kind == "hook_response" and not event.get("exit_code")
         ):
-            yield from self._add_complete_step(time_s, "note", text=kind, name=kind, facts=event)
+            yield from self._add_note(time_s, kind, facts=event)
 
     def _on_init(self, time_s: float, event: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         previous_session_id = self.session_id
@@ -244,12 +239,11 @@ class SessionStepTracker:
             self._ensure_turn(time_s)
         elif kind == "content_block_delta":
             key, fragment = get_fragment(get_delta(line))
-            block_kind: StepKind = "text"
-            if key == "thinking":
-                block_kind = "thinking"
             if fragment and key != "partial_json":
                 self._ensure_turn(time_s)
-                yield from self._extend_block(time_s, block_kind, parent, fragment)
+                yield from self._extend_block(
+                    time_s, "thinking" if key == "thinking" else "text", parent, fragment
+                )
         elif kind in ("content_block_start", "content_block_stop", "message_stop"):
             yield from self._close_block(time_s, parent)
 
@@ -273,9 +267,8 @@ class SessionStepTracker:
                     time_s, "error", text=str(block.get("text")), parent=parent, facts=line
                 )
             elif kind in ("text", "thinking"):
-                full_text = block.get(kind)
                 yield from self._add_block(
-                    time_s, "text" if kind == "text" else "thinking", parent, full_text
+                    time_s, "text" if kind == "text" else "thinking", parent, block.get(kind)
                 )
             elif kind == "redacted_thinking":
                 yield from self._add_block(time_s, "thinking", parent, "")
@@ -293,7 +286,6 @@ class SessionStepTracker:
     ) -> Iterator[SessionStepChange]:
         """Add a complete content block. Text that was already streamed is not reported again."""
         full_text = as_str(full_text)
-        streamed = self._streamed_blocks.get(parent, [])
         block = self._open_blocks.get(parent)
         if (
             block is not None
@@ -303,8 +295,7 @@ class SessionStepTracker:
             if full_text.startswith(streamed_text) and len(full_text) > len(streamed_text):
                 yield from self._extend_block(time_s, kind, parent, full_text[len(streamed_text) :])
             yield from self._close_block(time_s, parent)
-            streamed = self._streamed_blocks.get(parent, [])
-            streamed.pop()
+            self._streamed_blocks[parent].pop()
             return
         yield from self._close_block(time_s, parent)
         for index, (streamed_kind, streamed_text) in enumerate(
@@ -374,14 +365,11 @@ class SessionStepTracker:
     def _on_conversation_reset(
         self, time_s: float, line: Mapping[str, Any]
     ) -> Iterator[SessionStepChange]:
-        name = "conversation_reset"
-        yield from self._add_complete_step(time_s, "note", text=name, name=name, facts=line)
+        yield from self._add_note(time_s, "conversation_reset", facts=line)
 
     def _on_rate_limit(self, time_s: float, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         if line["rate_limit_info"].get("status") != "allowed":
-            yield from self._add_complete_step(
-                time_s, "note", text="rate_limit", name="rate_limit", facts=line
-            )
+            yield from self._add_note(time_s, "rate_limit", facts=line)
 
     def _on_result(self, time_s: float, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         yield from self._close_all_steps(time_s)
@@ -441,6 +429,9 @@ class SessionStepTracker:
         step = self._create_step(time_s, kind, until=time_s, **fields)
         yield SessionStepChange("begin", step)
         yield SessionStepChange("end", step)
+
+    def _add_note(self, time_s: float, name: str, **fields: Any) -> Iterator[SessionStepChange]:
+        return self._add_complete_step(time_s, "note", text=name, name=name, **fields)
 
     def _extend_block(
         self, time_s: float, kind: StepKind, parent: str, fragment: str
@@ -511,14 +502,8 @@ class SessionStepTracker:
         step = self._open_calls.get(call_id)
         content = block.get("content")
         if step is None:  # a repeated result, or a result after the end of the turn
-            yield from self._add_complete_step(
-                time_s,
-                "note",
-                text="late_result",
-                name="late_result",
-                call=call_id,
-                output=content,
-                parent=parent,
+            yield from self._add_note(
+                time_s, "late_result", call=call_id, output=content, parent=parent
             )
             return
         for request_id, prompt_step in list(self._pending_prompts.items()):
@@ -526,11 +511,10 @@ class SessionStepTracker:
                 self._add_prompt_wait(time_s, prompt_step)
                 del self._pending_prompts[request_id]
         del self._open_calls[call_id]
-        is_error = bool(block.get("is_error"))
         step.output = content
         step.extra = extra
         outcome = "ok"
-        if is_error:
+        if block.get("is_error"):
             outcome = step.outcome or "failed"
         change = self._close_call(time_s, step, outcome)
         self._update_activity(time_s)

@@ -18,6 +18,7 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.values import none_if_empty
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause
+from shim.story.formatting import count_cached_tokens, count_input_tokens
 from shim.story.model import SessionStep, format_content_text
 from shim.story.replies import ModelReply, RecordingTraceReader, TraceItem
 
@@ -348,11 +349,11 @@ def _build_token_counts(
     """Build the token counts of ATIF, which include cached tokens in the input tokens. Claude
     counts cached tokens separately.
     """
-    cache_reads = usage.get("cache_read_input_tokens", 0)
+    cache_reads = count_cached_tokens(usage)
     cache_writes = usage.get("cache_creation_input_tokens", 0)
     counts: dict[str, Any] = {}
     if "input_tokens" in usage or cache_reads or cache_writes:
-        counts[prompt] = usage.get("input_tokens", 0) + cache_reads + cache_writes
+        counts[prompt] = count_input_tokens(usage)
     if "output_tokens" in usage:
         counts[completion] = usage["output_tokens"]
     if cache_reads:

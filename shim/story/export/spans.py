@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.values import as_str
+from shim.core.reading.values import as_dict, as_str
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause
+from shim.story.formatting import count_cached_tokens, count_input_tokens, read_count
 from shim.story.model import SessionStep, format_content_text
 from shim.story.replies import ModelReply, RecordingTraceReader
 
@@ -132,7 +133,7 @@ class OtelSpanBuilder:
                 parent_key = agent_call.span_key
             yield self._build_span(
                 nested.turn_number,
-                f"agent {agent_id}",
+                _get_agent_key(agent_id),
                 parent_key,
                 f"invoke_agent {agent_name}",
                 KIND_INTERNAL,
@@ -227,18 +228,13 @@ class OtelSpanBuilder:
                 for text in turn.prompts
             ]
             if input_messages:
-                attributes |= {"gen_ai.input.messages": self._dump_redacted(input_messages)}
-            else:
-                attributes |= {}
+                attributes["gen_ai.input.messages"] = self._dump_redacted(input_messages)
             if result is not None and result.text:
                 parts = [{"type": "text", "content": result.text}]
-                finish_reason = "stop"
-                if cause:
-                    finish_reason = "error"
                 answer = {
                     "role": "assistant",
                     "parts": parts,
-                    "finish_reason": finish_reason,
+                    "finish_reason": "error" if cause else "stop",
                 }
                 attributes["gen_ai.output.messages"] = self._dump_redacted([answer])
         name = f"invoke_agent {self._recording.answering_vendor_name}".strip()
@@ -279,24 +275,17 @@ class OtelSpanBuilder:
         if self._has_content:
             input_messages = self._input_by_agent.pop(agent_id, None)
             if input_messages:
-                attributes |= {"gen_ai.input.messages": self._dump_redacted(input_messages)}
-            else:
-                attributes |= {}
+                attributes["gen_ai.input.messages"] = self._dump_redacted(input_messages)
             attributes["gen_ai.output.messages"] = self._dump_redacted(
                 [_build_output_message(reply)]
             )
-        parent_key = "turn"
-        if agent_id:
-            parent_key = f"agent {agent_id}"
-        name = f"chat {attributes.get('gen_ai.request.model', '')}".strip()
-        interval_s = (reply.at, reply.until)
         return self._build_span(
             turn_number,
             f"reply {reply.number}",
-            parent_key,
-            name,
+            _get_agent_key(agent_id),
+            f"chat {attributes.get('gen_ai.request.model', '')}".strip(),
             KIND_CLIENT,
-            interval_s,
+            (reply.at, reply.until),
             attributes,
         )
 
@@ -313,36 +302,22 @@ class OtelSpanBuilder:
             self._agent_calls
         ) < MAX_CALLERS:
             self._agent_calls[call.call] = _AgentCall(turn_number, key, as_str(kind))
+        output = format_content_text(call.output)
         failed = call.outcome in CALL_ERRORS
         if failed:
             attributes["error.type"] = CALL_ERRORS[call.outcome]
         if self._has_content:
             attributes["gen_ai.tool.call.arguments"] = self._dump_redacted(call.input)
-            attributes["gen_ai.tool.call.result"] = self._dump_redacted(
-                format_content_text(call.output)
-            )
-        response = {
-            "type": "tool_call_response",
-            "id": call.call,
-            "response": format_content_text(call.output),
-        }
+            attributes["gen_ai.tool.call.result"] = self._dump_redacted(output)
+        response = {"type": "tool_call_response", "id": call.call, "response": output}
         self._add_input_message(agent_id, "tool", [response])
-        if call.until is None:
-            end_s = call.at
-        else:
-            end_s = call.until
-        parent_key = "turn"
-        if agent_id:
-            parent_key = f"agent {agent_id}"
-        name = f"execute_tool {call.name}"
-        interval_s = (call.at, end_s)
         return self._build_span(
             turn_number,
             key,
-            parent_key,
-            name,
+            _get_agent_key(agent_id),
+            f"execute_tool {call.name}",
             KIND_INTERNAL,
-            interval_s,
+            (call.at, call.at if call.until is None else call.until),
             attributes,
             is_failed=failed,
         )
@@ -453,28 +428,25 @@ class _OpenTurn:
             self.dropped_events += 1
 
 
-def _build_usage_attributes(usage: Any) -> dict[str, AttributeValue]:
-    """Build the span attributes for token usage. The conventions include cached tokens in the input
-    tokens; Claude counts them separately.
-    """
-    if not isinstance(usage, Mapping):
-        return {}
-    names = (
-        "input_tokens",
-        "cache_read_input_tokens",
-        "cache_creation_input_tokens",
-        "output_tokens",
-    )
-    counts = {name: usage[name] for name in names if isinstance(usage.get(name), int)}
-    attributes: dict[str, AttributeValue] = {}
-    input_tokens, cache_reads, cache_writes = (counts.get(name, 0) for name in names[:3])
-    if input_tokens or cache_reads or cache_writes:
-        attributes["gen_ai.usage.input_tokens"] = input_tokens + cache_reads + cache_writes
-    if cache_reads:
-        attributes["gen_ai.usage.cache_read.input_tokens"] = cache_reads
-    if cache_writes:
-        attributes["gen_ai.usage.cache_creation.input_tokens"] = cache_writes
-    if "output_tokens" in counts:
+def _get_agent_key(agent_id: str) -> str:
+    """Return the key of the span in which an agent works."""
+    if agent_id:
+        return f"agent {agent_id}"
+    return "turn"
+
+
+def _build_usage_attributes(usage: object) -> dict[str, AttributeValue]:
+    """Return the token counts. OpenTelemetry's input tokens include cached tokens."""
+    counts = as_dict(usage)
+    totals = {
+        "gen_ai.usage.input_tokens": count_input_tokens(counts),
+        "gen_ai.usage.cache_read.input_tokens": count_cached_tokens(counts),
+        "gen_ai.usage.cache_creation.input_tokens": read_count(
+            counts, "cache_creation_input_tokens"
+        ),
+    }
+    attributes: dict[str, AttributeValue] = {name: count for name, count in totals.items() if count}
+    if isinstance(counts.get("output_tokens"), int):
         attributes["gen_ai.usage.output_tokens"] = counts["output_tokens"]
     return attributes
 
