@@ -26,7 +26,8 @@ from shim.core.errors import ShimError
 from shim.core.reading.lines import LineSplitter
 from shim.core.reading.values import escape_control_chars
 from shim.recording.folders import list_cast_paths
-from shim.story.reader import Recording, parse_json_objects
+from shim.recording.recording_file import Recording
+from shim.story.reader import parse_json_objects
 
 # The fields of a longer line are not read, because such a line mostly consists of one text.
 MAX_LINE_BYTES = 1024 * 1024

@@ -27,12 +27,8 @@ from shim.core.cast.replayer import RecordingReplayer, ReplayStep
 from shim.core.reading.lines import LineSplitter
 from shim.core.reading.values import as_list, escape_control_chars
 from shim.io.signals import install_signal_handler
-from shim.recording.replay_request import (
-    CHUNK_BYTES,
-    ReplayRequest,
-    parse_replay_args,
-    read_recording_records,
-)
+from shim.recording.recording_file import CHUNK_BYTES, Recording
+from shim.recording.replay_request import ReplayRequest, parse_replay_args
 
 # The longest wait for an input line. A user may answer a permission prompt up to a day later.
 LINE_TIMEOUT_S = 24 * 60 * 60.0
@@ -182,7 +178,7 @@ def create_recording_replayer(request: ReplayRequest) -> RecordingReplayer:
     """Return a replayer for one side of a recording. Raise RecordingError if the recording has no
     such child.
     """
-    records = read_recording_records(request.path)
+    records = Recording(request.path).read_records()
     if request.side == "claude":
         return RecordingReplayer(
             select_frontend_records(records), output_streams="O", input_stream="i"
@@ -220,7 +216,7 @@ def _find_records_by_message(
     if child is None:
         return None
     return skip_to_first_message(
-        select_child_records(read_recording_records(child.path), child.number), "I"
+        select_child_records(Recording(child.path).read_records(), child.number), "I"
     )
 
 

@@ -30,7 +30,7 @@ from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.lines import LineSplitter
 from shim.core.reading.values import as_str, canonicalize_uuid, validate_vendor_session_id
 from shim.core.yume.cli import parse_yume_argv as parse_yume
-from shim.recording.replay_request import CHUNK_BYTES, open_recording_file
+from shim.recording.recording_file import CHUNK_BYTES, open_recording_file
 
 MAX_PROMPT_CHARS = 1_000_000  # only the first characters of a prompt are compared
 
@@ -193,7 +193,7 @@ def _read_prompt_records(path: str, reader: RecordingReader) -> Iterator[Recordi
                     yield from reader.feed(raw + b"\n")
         reader.close()
     except OSError as error:
-        raise RecordingError(f"{path!r} cannot be read: {error.strerror}") from None
+        raise RecordingError(f"{path} cannot be read: {error.strerror}") from None
     finally:
         os.close(descriptor)
 

@@ -1,15 +1,7 @@
-"""The parameters of a replay, and their encoding as command-line arguments of the player. Also
-opens and reads recordings.
-"""
+"""The parameters of a replay, and their encoding as command-line arguments of the player."""
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
-
-from shim.core.cast.format import RecordingError, RecordingReader, RecordingRecord
-from shim.state.files import open_regular_file
-
-CHUNK_BYTES = 256 * 1024
 
 
 class ReplayRequest(NamedTuple):
@@ -36,34 +28,6 @@ class ReplayRequest(NamedTuple):
     session: str = ""
     folder: str = ""
     report: str = ""
-
-
-def open_recording_file(path: str) -> int:
-    """Open a recording and return its file descriptor. Raise RecordingError if the path is not a
-    regular file or cannot be read.
-    """
-    try:
-        return open_regular_file(path)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        hint = "pass a recording file; `shim claude --shim-record FILE` records one"
-        raise RecordingError(f"{path!r} cannot be read: {reason}", hint=hint) from None
-
-
-def read_recording_records(path: str) -> Iterator[RecordingRecord]:
-    """Yield the records of a recording. Raise RecordingError if it cannot be read or is not a
-    recording.
-    """
-    descriptor = open_recording_file(path)
-    try:
-        reader = RecordingReader()
-        while chunk := os.read(descriptor, CHUNK_BYTES):
-            yield from reader.feed(chunk)
-        reader.close()
-    except OSError as error:
-        raise RecordingError(f"{path!r} cannot be read: {error.strerror}") from None
-    finally:
-        os.close(descriptor)
 
 
 # Maps each ReplayRequest field to the player's option and the function that parses the value.

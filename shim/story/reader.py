@@ -2,10 +2,8 @@
 frontend's recorded output or from the child's.
 """
 
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shim.adapters import get_adapter
@@ -13,9 +11,7 @@ from shim.conversation.drivers.open_translation import create_standalone_child_s
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.cast.format import (
     STREAMS,
-    RecordingError,
     RecordingHeader,
-    RecordingReader,
     RecordingRecord,
 )
 from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL
@@ -27,10 +23,9 @@ from shim.core.reading.lines import LineSplitter
 from shim.core.reading.values import as_dict, as_str
 from shim.core.turn.outcome import ChildExit
 from shim.recording.recorded_run import parse_recorded_invocation
-from shim.state.files import open_regular_file
+from shim.recording.recording_file import Recording
 from shim.story.model import SessionStepChange, SessionStepTracker
 
-CHUNK_BYTES = 256 * 1024
 MAX_PROMPT_BYTES = 1024 * 1024  # per prompt from stdin; a person does not read more
 # The limit for a line that was recorded in several pieces.
 # It is 16 times the longest line that the drop-in sends to an SDK.
@@ -39,98 +34,6 @@ TOO_LONG_PHRASE = "could not be read because of excessive length"
 _SIGNAL_NAME = re.compile(r"SIG[A-Z0-9]{1,16}\Z|signal \d{1,4}\Z")  # a recorded signal name
 CAUGHT_SIGINT = {"kind": "caught", "signal": "SIGINT"}  # the recorder note of an interrupt
 MAX_TRANSLATED_LINE_BYTES = 1_000_000  # per translated line, as for an SDK
-
-
-@dataclass
-class RecordingReadBudget:
-    """The number of bytes that may still be read. Several recordings can share a budget."""
-
-    bytes_left: int
-
-
-class Recording:
-    """A recording file, which is read once. Raise RecordingError if the file cannot be read or is
-    not a recording.
-
-    `wait_for_more` is called at the end of the file. For a recording that is still being written,
-    it waits for more data and returns whether to continue. With a `budget`, reading stops when the
-    budget is used up.
-    """
-
-    def __init__(
-        self,
-        path: str,
-        wait_for_more: Callable[[], bool] | None = None,
-        budget: RecordingReadBudget | None = None,
-    ) -> None:
-        self.path = path
-        self.reader = RecordingReader()
-        self._wait_for_more = wait_for_more
-        self._budget = budget
-        try:
-            self.file_descriptor = open_regular_file(path)
-        except OSError as error:
-            raise RecordingError(f"{path} cannot be read: {error.strerror}") from None
-        try:
-            self._first_records = self._read_header()
-        except BaseException as error:
-            self.close()
-            if isinstance(error, RecordingError) and not str(error).startswith(path):
-                raise RecordingError(f"{path}: {error}", error.hint) from None
-            raise
-        assert self.reader.header is not None
-        self.header: RecordingHeader = self.reader.header
-
-    def _read_header(self) -> list[RecordingRecord]:
-        records: list[RecordingRecord] = []
-        while self.reader.header is None:
-            if chunk := self._read_chunk():
-                records += self.reader.feed(chunk)
-            else:
-                self.reader.close()
-        return records
-
-    def _read_chunk(self) -> bytes:
-        """Return the next bytes, or b"" at the end."""
-        max_bytes = CHUNK_BYTES
-        if self._budget is not None:
-            max_bytes = min(max_bytes, self._budget.bytes_left)
-            if max_bytes <= 0:
-                return b""
-        try:
-            while not (chunk := os.read(self.file_descriptor, max_bytes)):
-                if self.reader.has_end or self._wait_for_more is None or not self._wait_for_more():
-                    break
-        except OSError as error:
-            raise RecordingError(f"{self.path} cannot be read: {error.strerror}") from None
-        if self._budget is not None:
-            self._budget.bytes_left -= len(chunk)
-        return chunk
-
-    def read_records(self) -> Iterator[RecordingRecord]:
-        """Yield the records of the file up to its last complete line."""
-        try:
-            yield from self._first_records
-            self._first_records = []
-            while chunk := self._read_chunk():
-                yield from self.reader.feed(chunk)
-            self.reader.close()
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        if self.file_descriptor >= 0:
-            os.close(self.file_descriptor)
-            self.file_descriptor = -1
-
-
-def load_cast_header(path: str) -> RecordingHeader:
-    """Load the header of the recording at `path`. Raise RecordingError if the file cannot be read
-    or is not a recording.
-    """
-    recording = Recording(path)
-    recording.close()
-    return recording.header
 
 
 class RecordedSessionStepReader:

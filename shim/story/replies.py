@@ -15,8 +15,9 @@ from typing import Any
 
 from shim.core.claude.grammar import get_parent_call_id, get_stream_event
 from shim.core.reading.values import as_dict, get_text
+from shim.recording.recording_file import Recording
 from shim.story.model import TOKEN_FIELDS, SessionStep, SessionStepChange, SessionStepTracker
-from shim.story.reader import RecordedSessionStepReader, Recording
+from shim.story.reader import RecordedSessionStepReader
 
 # The number of items in an agent's queue that may wait for an unfinished reply.
 # Beyond this number, the reply is returned unfinished.

@@ -12,8 +12,9 @@ from stream_lines import parse_lines, summarize_lines
 
 from shim.core.cast.format import FORMAT_VERSION
 from shim.core.cast.verify import RecordingVerifier
+from shim.recording.recording_file import Recording
 from shim.story.model import SessionStep
-from shim.story.reader import RecordedSessionStepReader, Recording
+from shim.story.reader import RecordedSessionStepReader
 
 CASTS = FIXTURES / "casts"
 # Name → format version and checksum. Every version has files here, and no file is ever changed.

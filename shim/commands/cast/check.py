@@ -31,10 +31,9 @@ from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER
 from shim.io.signals import SIGNAL_NAMES
 from shim.recording.recorded_run import get_recorded_program_name, parse_recorded_invocation
-from shim.recording.replay_request import open_recording_file
+from shim.recording.recording_file import Recording
 from shim.state import own_profiles
 from shim.state.config import CHOICES
-from shim.story.reader import Recording
 
 LINE_TIMEOUT_S = 20.0  # for an expected line; without a real vendor, lines arrive fast
 QUIET_TIMEOUT_S = 2.0  # stdin is closed if no output arrives for this long
@@ -114,16 +113,12 @@ def _load_events(path: str) -> tuple[RecordingHeader, list[ReplayEvent], int, st
     """Return the lines of both sides in order, the number of children, and the reason if the run
     ended early.
     """
-    descriptor = open_recording_file(path)
-    try:
-        size = os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
-    if size > MAX_RECORDING_BYTES:
+    recording = Recording(path)
+    if os.fstat(recording.file_descriptor).st_size > MAX_RECORDING_BYTES:
+        recording.close()
         raise RecordingError(
             f"the recording is larger than {MAX_RECORDING_BYTES} bytes, the limit of a recorder"
         )
-    recording = Recording(path)
     events: list[ReplayEvent] = []
     partial_lines: dict[str, bytes] = {}
     child_count = 0

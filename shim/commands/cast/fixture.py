@@ -27,9 +27,10 @@ from shim.core.secrets.redactor import describe_redactions
 from shim.core.turn.outcome import ChildExit
 from shim.recording.folders import verify_cast_file
 from shim.recording.recorded_run import parse_recorded_invocation
+from shim.recording.recording_file import Recording, load_cast_header
 from shim.recording.rewrite import rewrite_cast_without_secrets
 from shim.state.files import open_new_file, open_regular_file, remove_file
-from shim.story.reader import Recording, load_cast_header, parse_child_exit
+from shim.story.reader import parse_child_exit
 
 MAX_STDIN_BYTES = 256 * 1024  # a longer example is too long to be read
 MAX_LISTED_CHILDREN = 20  # children listed in an error message

@@ -6,7 +6,8 @@ from shim.commands.cast.run_summary import RecordedRunSummary
 from shim.core.cast.format import RecordingError
 from shim.core.reading.diagnostics import pluralize
 from shim.recording.folders import list_cast_paths
-from shim.story.reader import RecordedSessionStepReader, Recording
+from shim.recording.recording_file import Recording
+from shim.story.reader import RecordedSessionStepReader
 from shim.story.terminal.console import format_single_line
 from shim.story.terminal.progress import show_progress
 

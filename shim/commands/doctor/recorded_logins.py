@@ -7,8 +7,8 @@ from shim.core.errors import ShimError
 from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.values import MAX_SAMPLE_CHARS, as_dict, escape_control_chars
 from shim.recording.folders import get_recording_folder, list_newest_recordings
+from shim.recording.recording_file import Recording, RecordingReadBudget
 from shim.story.events import find_vendor_name
-from shim.story.reader import Recording, RecordingReadBudget
 
 # Limits for the search.
 # The user waits for the diagnosis, and a missing login is only likely for recently used vendors.

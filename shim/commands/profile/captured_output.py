@@ -10,7 +10,8 @@ from shim.core.cast.protocol_lines import split_records_by_child
 from shim.core.errors import CommandUsageError, FrontendError
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.turn.outcome import ChildExit
-from shim.story.reader import Recording, parse_child_exit
+from shim.recording.recording_file import Recording
+from shim.story.reader import parse_child_exit
 
 CHUNK_BYTES = 256 * 1024
 MAX_FILE_BYTES = 1024 * 1024 * 1024  # the recorder never writes a larger file

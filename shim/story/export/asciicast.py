@@ -17,7 +17,8 @@ from rich.console import Console
 
 from shim.core.cast.format import RecordingHeader
 from shim.recording.folders import redact_cast
-from shim.story.reader import RecordedSessionStepReader, Recording
+from shim.recording.recording_file import Recording
+from shim.story.reader import RecordedSessionStepReader
 from shim.story.terminal.console import SESSION_CONSOLE_OPTIONS
 from shim.story.terminal.renderer import TerminalSessionRenderer
 from shim.story.terminal.show import format_recording_title

@@ -6,10 +6,11 @@ from typing import NamedTuple
 from shim.core.reading.diagnostics import pluralize
 from shim.core.reading.values import as_str
 from shim.core.secrets.redactor import describe_redactions
+from shim.recording.recording_file import Recording
 from shim.story.events import format_model_name
 from shim.story.export.view_model import SessionExport
 from shim.story.model import SessionStepTracker
-from shim.story.reader import TOO_LONG_PHRASE, RecordedSessionStepReader, Recording
+from shim.story.reader import TOO_LONG_PHRASE, RecordedSessionStepReader
 
 
 class LoadedRecording(NamedTuple):

@@ -18,8 +18,9 @@ from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.claude_lines import ClaudeLineRedactor
 from shim.core.secrets.redactor import Redactor
 from shim.recording.recorded_run import parse_recorded_invocation
+from shim.recording.recording_file import Recording
 from shim.story.model import SessionStepChange, SessionStepTracker
-from shim.story.reader import RecordedSessionStepReader, Recording
+from shim.story.reader import RecordedSessionStepReader
 
 WriteFunction = Callable[[bytes], None]
 

@@ -9,7 +9,8 @@ from rich.console import Console
 from shim.core.cast.format import RecordingHeader, RecordingRecord
 from shim.core.reading.diagnostics import pluralize
 from shim.core.reading.values import escape_control_chars
-from shim.story.reader import TOO_LONG_PHRASE, RecordedSessionStepReader, Recording
+from shim.recording.recording_file import Recording
+from shim.story.reader import TOO_LONG_PHRASE, RecordedSessionStepReader
 from shim.story.terminal.raw_renderer import RawRecordRenderer
 from shim.story.terminal.renderer import TerminalSessionRenderer
 
