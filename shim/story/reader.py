@@ -9,11 +9,7 @@ from typing import Any
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.adapter.child_stream import ChildStream
-from shim.core.cast.format import (
-    STREAMS,
-    RecordingHeader,
-    RecordingRecord,
-)
+from shim.core.cast.format import STREAMS, RecordingHeader, RecordingRecord
 from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import ShimError

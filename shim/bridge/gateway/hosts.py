@@ -15,11 +15,7 @@ import anyio
 
 from shim.bridge import launch, registry
 from shim.bridge.client import HostConnection, connect_to_session
-from shim.bridge.ended_session import (
-    has_cursor_line,
-    iterate_ended_session_frames,
-    open_ended_log,
-)
+from shim.bridge.ended_session import has_cursor_line, iterate_ended_session_frames, open_ended_log
 from shim.bridge.registry import SessionRecord
 from shim.core.adapter.adapter import Adapter
 from shim.core.bridge.frames import DRIVE, WATCH, LogCursor

@@ -20,12 +20,7 @@ from shim.bridge.gateway.hosts import (
     build_session_fields,
     connect_to_host,
 )
-from shim.bridge.listings import (
-    FleetSessionLister,
-    MachineListing,
-    SessionLister,
-    SshSessionLister,
-)
+from shim.bridge.listings import FleetSessionLister, MachineListing, SessionLister, SshSessionLister
 from shim.bridge.remote import run_session_command
 from shim.core.bridge.frames import WATCH, LogCursor
 from shim.core.errors import FrontendError

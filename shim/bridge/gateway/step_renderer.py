@@ -13,12 +13,7 @@ from typing import Any
 import orjson
 
 from shim.bridge import decisions
-from shim.core.claude.grammar import (
-    get_delta,
-    get_fragment,
-    get_parent_call_id,
-    get_stream_event,
-)
+from shim.core.claude.grammar import get_delta, get_fragment, get_parent_call_id, get_stream_event
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.values import as_dict, as_str, escape_control_chars, get_text

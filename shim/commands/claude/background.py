@@ -26,10 +26,7 @@ from shim.commands.claude.command_output import (
 from shim.conversation.drivers.dry_launcher import ProgramProbingLauncher
 from shim.conversation.startup import prepare_conversation
 from shim.core.claude.argv.flags import Invocation
-from shim.core.claude.argv.merge import (
-    build_conversation_args,
-    build_resume_point_args,
-)
+from shim.core.claude.argv.merge import build_conversation_args, build_resume_point_args
 from shim.core.claude.argv.paths import resolve_invocation_paths
 from shim.core.errors import FrontendError, ShimError, format_error
 from shim.core.reading import MAX_LINE_BYTES

@@ -70,11 +70,7 @@ def _start(call: YumeInvocation, installed_options: Mapping[str, str], argv: Seq
     for note in call.warnings:
         warn(escape_control_chars(f"{call.vendor_name or 'yume-cli'}: {note}\n"))
     invocation = call.to_claude_invocation()
-    from shim.conversation.yume_start import (
-        apply_mode,
-        create_yume_startup,
-        derive_session_uuid,
-    )
+    from shim.conversation.yume_start import apply_mode, create_yume_startup, derive_session_uuid
 
     resumed_name = call.resume or call.session
     try:

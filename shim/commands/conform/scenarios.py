@@ -16,9 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from shim.commands.conform.observations import (
-    split_run_into_turns,
-)
+from shim.commands.conform.observations import split_run_into_turns
 from shim.commands.conform.process import ClaudeProcess, CommandRun, JsonObject, is_result_line
 from shim.core.claude.grammar import (
     get_delta,

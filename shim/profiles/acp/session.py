@@ -8,11 +8,7 @@ the session is open, the prompt waits until then.
 from collections.abc import Mapping
 
 from shim.core.adapter.request import LaunchRequest
-from shim.core.claude.argv.models import (
-    OfferedModel,
-    choose_supported_effort,
-    parse_offered_models,
-)
+from shim.core.claude.argv.models import OfferedModel, choose_supported_effort, parse_offered_models
 from shim.core.claude.messages import ALL_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump_json
