@@ -101,9 +101,11 @@ class SessionStep:
 
 
 class SessionStepChange(NamedTuple):
-    """A change of a session step: its start, an added text fragment, or its end."""
+    """A change of a session step: its start, an added text fragment, or its end. `denied` follows
+    the end of a failed tool call if the turn's result reports that the call was denied.
+    """
 
-    phase: Literal["begin", "more", "end"]
+    phase: Literal["begin", "more", "end", "denied"]
     step: SessionStep
     fragment: str = ""
 

@@ -376,7 +376,7 @@ class SessionStepTracker:
         self._streamed_blocks.clear()
         self.timeline.switch_activity(time_s, "idle")
         previous_cost = self.totals.cost_usd
-        self._add_result_totals(line)
+        yield from self._add_result_totals(line)
         turn_start_s = self._turn_requested_s
         if self._queued_prompts:
             self._turn_requested_s = time_s
@@ -396,7 +396,7 @@ class SessionStepTracker:
         )
         self._reply_count = 0
 
-    def _add_result_totals(self, line: Mapping[str, Any]) -> None:
+    def _add_result_totals(self, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         totals = self.totals
         totals.add_turn_result(line)
         for denial in as_list(line.get("permission_denials")):
@@ -405,6 +405,7 @@ class SessionStepTracker:
                 step.outcome = "denied"
                 totals.add_call_outcome("failed", -1)
                 totals.add_call_outcome("denied")
+                yield SessionStepChange("denied", step)
         self._failed_calls.clear()
         cost = line.get("total_cost_usd")
         if (

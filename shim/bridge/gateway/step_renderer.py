@@ -42,8 +42,6 @@ class SessionStepRenderer:
         self.story = SessionStepTracker()
         self.start_ms: int | None = None
         self.session_export = SessionExport(redact=False, keeps_steps=False)
-        # failed calls of this turn; the turn's result may show that they were denied
-        self._failed_calls: dict[int, tuple[SessionStepView, str]] = {}
 
     def update_steps_from_line(self, at_ms: int, line: bytes) -> list[SessionStepView]:
         """Return the steps that a numbered line changes, ordered by number. `at_ms` is the line's
@@ -67,18 +65,8 @@ class SessionStepRenderer:
         changed: dict[int, SessionStepView] = {}
         for change in changes:
             step = self.session_export.add_step_change(elapsed_s, change)
-            if step is None:
-                continue
-            changed[step.number] = step
-            if step.kind == "call" and step.outcome == "failed":
-                self._failed_calls[step.number] = step, step.outcome
-            elif step.kind == "result" and change.phase == "end":
-                changed |= {
-                    number: failed_step
-                    for number, (failed_step, old_outcome) in self._failed_calls.items()
-                    if failed_step.outcome != old_outcome
-                }
-                self._failed_calls.clear()
+            if step is not None:
+                changed[step.number] = step
         return [changed[number] for number in sorted(changed)]
 
     def render_partial_message(self, line: bytes) -> dict[str, Any] | None:

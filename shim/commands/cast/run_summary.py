@@ -27,8 +27,6 @@ TOKEN_COLUMNS = {  # token count → column heading
     "cache_creation_input_tokens": "cache written",
     "output_tokens": "output",
 }
-# Failed calls that are stored, because the result may report that they were denied.
-MAX_FAILED_CALLS = 10_000
 
 # The state of a recording file:
 # `whole`: complete and readable
@@ -132,7 +130,6 @@ class RecordedRunSummary:
         self.tools: dict[str, ToolCallCounts] = {}
         self.causes: dict[str, int] = {}
         self.turns = DurationSamples()
-        self._failed_calls: list[tuple[SessionStep, ToolCallCounts]] = []
 
     def feed(self, changes: Iterable[SessionStepChange]) -> None:
         for change_kind, step, _ in changes:
@@ -140,6 +137,10 @@ class RecordedRunSummary:
                 self._add_started_step(step)
             elif change_kind == "end" and step.kind == "call":
                 self._add_call(step)
+            elif change_kind == "denied":
+                calls = self._get_counts(step)
+                calls.failed -= 1
+                calls.denied += 1
 
     def close(self, totals: SessionTotals, state: RecordingState) -> None:
         self.totals = totals
@@ -163,7 +164,6 @@ class RecordedRunSummary:
                 self.outcome = cause
                 increment_counter(self.causes, cause)
             self.turns.add_duration(step.at - step.since)
-            self._move_denied_calls()
 
     def _set_answering_vendor(self, vendor: str) -> None:
         """Set the vendor that answered. In a fallback list, a later vendor may have answered, and
@@ -174,9 +174,7 @@ class RecordedRunSummary:
             self.version = ""
 
     def _add_call(self, step: SessionStep) -> None:
-        calls = self.tools.setdefault(
-            choose_counter_key_or_overflow_key(self.tools, step.name), ToolCallCounts()
-        )
+        calls = self._get_counts(step)
         calls.calls += 1
         calls.failed += step.outcome == "failed"
         calls.denied += step.outcome == "denied"
@@ -184,18 +182,11 @@ class RecordedRunSummary:
             calls.unanswered += 1
         elif step.until is not None:
             calls.times.add_duration(step.run_time_s)
-        if step.outcome == "failed" and len(self._failed_calls) < MAX_FAILED_CALLS:
-            self._failed_calls.append((step, calls))
 
-    def _move_denied_calls(self) -> None:
-        """Count the tool calls in the result's denials as denied instead of failed. Claude reports
-        a denied call as an error.
-        """
-        for step, calls in self._failed_calls:
-            if step.outcome == "denied":
-                calls.failed -= 1
-                calls.denied += 1
-        self._failed_calls.clear()
+    def _get_counts(self, step: SessionStep) -> ToolCallCounts:
+        return self.tools.setdefault(
+            choose_counter_key_or_overflow_key(self.tools, step.name), ToolCallCounts()
+        )
 
     @property
     def denied_call_count(self) -> int:

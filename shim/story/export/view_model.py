@@ -180,7 +180,7 @@ class SessionExport:
         self._step_and_depth_by_call: dict[str, tuple[int, int]] = {}
         self._last_text = ""
         # Failed tool calls of this turn. The result of the turn may report them as denied.
-        self._failed_calls: list[tuple[SessionStepView, SessionStep]] = []
+        self._failed_calls: dict[int, SessionStepView] = {}
 
     # -- texts -------------------------------------------------------------------------------------
 
@@ -216,6 +216,8 @@ class SessionExport:
         None if the export has no space for the step.
         """
         step = change.step
+        if change.phase == "denied":
+            return self._deny_failed_call(step)
         if change.phase == "begin":
             self._start_step(step)
         open_step = self._open_steps.get(step.number)
@@ -230,6 +232,12 @@ class SessionExport:
             # The page shows a running tool call before its result arrives.
             self._fill_call(step, open_step.step_view, open_step.tool_input)
         return open_step.step_view
+
+    def _deny_failed_call(self, step: SessionStep) -> SessionStepView | None:
+        step_view = self._failed_calls.get(step.number)
+        if step_view is not None:
+            step_view.outcome = step.outcome
+        return step_view
 
     def find_call_step_number(self, call_id: str) -> int:
         """Return the step number of a tool call, or 0 for an unknown call id."""
@@ -305,12 +313,10 @@ class SessionExport:
         if step.kind in ("call", "question"):
             self._fill_call(step, step_view, open_step.tool_input)
             if step.outcome == "failed":
-                self._failed_calls.append((step_view, step))
+                self._failed_calls[step.number] = step_view
         else:
             step_view.facts = list(self._list_fields(step))
         if step.kind == "result":
-            for failed_view, failed_step in self._failed_calls:
-                failed_view.outcome = failed_step.outcome
             self._failed_calls.clear()
         if step.kind == "text" and not step.parent:
             self._last_text = step.text

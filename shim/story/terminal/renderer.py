@@ -110,7 +110,7 @@ class TerminalSessionRenderer:
             self._screen.add_preview_fragment(fragment)
         elif phase == "begin":
             self._start_step(step)
-        else:
+        elif phase == "end":
             self._end_step(step)
 
     def show_wait_message(self, message: str) -> None:
