@@ -71,32 +71,33 @@ class InferredProfileRules(NamedTuple):
 
 def infer_profile_rules(events: Sequence[CapturedEvent]) -> InferredProfileRules:
     """Infer rules from captured events and return them in the order of a profile."""
-    session = _find_session_rule(events)
+    sessions = (
+        _find_single_field_rule(event, vocabulary.SESSION_KEYS, "session", "session_id")
+        for event in events
+    )
     args_by_tool: dict[str, set[str]] = {}
     scopes_by_id: dict[str, InferredRuleEventSelector] = {}
     calls = _find_call_rules(events, args_by_tool, scopes_by_id)
     results = _find_result_rules(events, scopes_by_id, calls)
     end = _find_end_rule(events)
     used_scopes = {*calls, *results}
-    end_kind = None
-    if end is not None:
-        end_kind = end.scope.kind
-    texts, has_pieces = _find_text_rules(events, used_scopes, end_kind)
+    texts, has_pieces = _find_text_rules(events, used_scopes, end and end.scope.kind)
     errors = [
-        rule
+        _find_single_field_rule(event, vocabulary.ERROR_KEYS, "error", "error")
         for event in _list_first_of_kind(events)
         if _is_error_kind(event.kind, used_scopes, texts)
-        for rule in _find_error_rules(event)
     ]
-    rules = [
-        *session,
+    rules = (
+        next(filter(None, sessions), None),
         *calls.values(),
         *results.values(),
         *texts.values(),
         *errors,
-        *([end] if end is not None else []),
-    ]
-    return InferredProfileRules(rules, args_by_tool, has_pieces, end is not None)
+        end,
+    )
+    return InferredProfileRules(
+        list(filter(None, rules)), args_by_tool, has_pieces, end is not None
+    )
 
 
 def _list_first_of_kind(events: Iterable[CapturedEvent]) -> Iterable[CapturedEvent]:
@@ -106,19 +107,19 @@ def _list_first_of_kind(events: Iterable[CapturedEvent]) -> Iterable[CapturedEve
     return first_events.values()
 
 
-def _find_session_rule(events: Sequence[CapturedEvent]) -> list[InferredEventRule]:
-    for event in events:
-        for event_table in list_event_and_nested_objects(event.table):
-            key = find_key_by_names(event_table.table, vocabulary.SESSION_KEYS, str)
-            if key is not None and not event_table.item_path:
-                return [
-                    InferredEventRule(
-                        InferredRuleEventSelector(event.kind),
-                        "session",
-                        {"session_id": InferredRuleField((*event_table.path, key))},
-                    )
-                ]
-    return []
+def _find_single_field_rule(
+    event: CapturedEvent, names: tuple[str, ...], emit: str, field: str
+) -> InferredEventRule | None:
+    """Return a rule with one field: the first text with one of these names that is not in a list."""
+    for event_table in list_event_and_nested_objects(event.table):
+        key = find_key_by_names(event_table.table, names, str)
+        if key is not None and not event_table.item_path:
+            return InferredEventRule(
+                InferredRuleEventSelector(event.kind),
+                emit,
+                {field: InferredRuleField((*event_table.path, key))},
+            )
+    return None
 
 
 def _find_call_rules(
@@ -360,17 +361,3 @@ def _is_error_kind(
     ):
         return False
     return not any(scope.kind == kind for scope in (*used_scopes, *text_scopes))
-
-
-def _find_error_rules(event: CapturedEvent) -> list[InferredEventRule]:
-    for event_table in list_event_and_nested_objects(event.table):
-        key = find_key_by_names(event_table.table, vocabulary.ERROR_KEYS, str)
-        if key is not None and not event_table.item_path:
-            return [
-                InferredEventRule(
-                    InferredRuleEventSelector(event.kind),
-                    "error",
-                    {"error": InferredRuleField((*event_table.path, key))},
-                )
-            ]
-    return []
