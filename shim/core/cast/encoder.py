@@ -76,10 +76,7 @@ class RecordingEncoder:
                 size = _find_character_boundary(remainder, MAX_RECORD_BYTES)
                 records.append(self._encode_piece(stream_code, time_s, remainder[:size], "-"))
                 remainder = remainder[size:]
-            if remainder:
-                parts[:] = [remainder]
-            else:
-                parts[:] = []
+            parts[:] = [remainder]
             encoded += self._hash_chain.encode_lines_with_checkpoints(records)
         return encoded
 

@@ -21,7 +21,6 @@ from shim.core.cast.text_joiner import (
     SecretSpan,
     SecretSpanCursor,
     TextJoiner,
-    count_redaction_placeholder,
     find_secret_spans,
     replace_secret_spans,
 )
@@ -36,6 +35,7 @@ from shim.core.secrets.patterns import NAME_CONTEXT_CHARS
 from shim.core.secrets.redactor import (
     CUT_PLACEHOLDER,
     Redactor,
+    add_placeholder_counts,
     has_no_secret_prefix,
     is_secret_name,
     keep_if_unchanged,
@@ -216,12 +216,8 @@ class RecordingRedactor:
                 redacted: Any = self._redact_string(item, path)
                 if path.names_secret and redacted is item:
                     redacted = self._redactor.redact_named_value(key, item)
-            elif item.__class__ is dict:
-                redacted = self._redact_object(item, path)
-            elif item.__class__ is list:
-                redacted = self._redact_value(item, path)
             else:
-                redacted = item
+                redacted = self._redact_value(item, path)
             if redacted is not item or path.redacted_key is not None:
                 if changes is None:
                     changes = {}
@@ -319,7 +315,7 @@ class RecordingRedactor:
         """Return the secrets in a single string, and count them."""
         secrets = self._find_secrets(text)
         for _, _, placeholder in secrets:
-            count_redaction_placeholder(self.secret_counts, placeholder)
+            add_placeholder_counts(placeholder, self.secret_counts)
         return secrets
 
     def _find_secrets(self, text: str) -> list[SecretSpan]:
@@ -390,7 +386,7 @@ class RecordingRedactor:
                         )
                         cursor.covered_end = chunk_end
                         if not has_placeholder:
-                            count_redaction_placeholder(self.secret_counts, placeholder)
+                            add_placeholder_counts(placeholder, self.secret_counts)
                     has_placeholder = True
                 offset += len(chunk.text)
                 index += 1

@@ -143,9 +143,3 @@ class TextJoiner:
             text = text[-NAME_CONTEXT_CHARS:]
             self.stream.record_passed(text)
             self.context.append(text)
-
-
-def count_redaction_placeholder(counts: dict[str, int], placeholder: str) -> None:
-    """Count a redacted secret by the kind in its placeholder."""
-    kind = placeholder[len("[REDACTED:") : -1]
-    counts[kind] = counts.get(kind, 0) + 1
