@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import IO, NamedTuple
 
@@ -50,6 +50,7 @@ STATE_VARIABLES = {
     False: "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS",
     True: "CLAUDE_CODE_SDK_READS_SESSION_STATE",
 }
+LinePair = tuple[bytes | None, bytes | None]  # a recorded line and the drop-in's line
 ReplayEvent = tuple[str, bytes]
 # The reasons why a comparison ends before the end of the run.
 # STOP_REASONS maps the kinds of a recorder's notes to these reasons.
@@ -163,12 +164,8 @@ def _build_command(header: RecordingHeader) -> list[str]:
             break
         name, equals, value = arg.partition("=")
         if name in SHIM_FLAGS or name in FILE_FLAGS or (name == "--cwd" and program == "yume-cli"):
-            if equals:
-                value = value
-            elif args:
+            if not equals and args:
                 value = args.pop(0)
-            else:
-                value = ""
             if name not in FILE_FLAGS or not value.lstrip().startswith("{"):
                 continue
             arg = f"{name}={value}"
@@ -309,45 +306,49 @@ def _replay_and_compare(
             process.write_line(line)
         process.close_stdin()
         input_lines = []
-    if not prints_stream_json:
-        recorded_lines = split_output_lines(b"".join(line for code, line in events if code == "O"))
-        try:
-            current_lines = split_output_lines(
-                b"".join(iter(lambda: process.read_line(LINE_TIMEOUT_S), None))
-            )
-        except TimeoutError:
-            return RecordingCheckResult(path, "failed", reason="the drop-in did not finish")
-        return _compare_outputs(path, recorded_lines, current_lines, normalizers)
-    line_number = 0
-    remaining_inputs = len(input_lines)
-    for code, line in [*events, ("end", b"")]:
-        if code == "i" and input_lines:
+    if prints_stream_json:
+        pairs = _replay_events(
+            events, process, normalizers, stop_reason, sends_input=bool(input_lines)
+        )
+        return _compare_outputs(path, pairs, normalizers, stop_reason)
+    recorded_lines = split_output_lines(b"".join(line for code, line in events if code == "O"))
+    try:
+        current_lines = split_output_lines(
+            b"".join(iter(lambda: process.read_line(LINE_TIMEOUT_S), None))
+        )
+    except TimeoutError:
+        return RecordingCheckResult(path, "failed", reason="the drop-in did not finish")
+    return _compare_outputs(path, zip_longest(recorded_lines, current_lines), normalizers)
+
+
+def _replay_events(
+    events: Sequence[ReplayEvent],
+    process: _DropInProcess,
+    normalizers: tuple[OutputNormalizer, OutputNormalizer],
+    stop_reason: str,
+    *,
+    sends_input: bool,
+) -> Iterator[LinePair]:
+    """Send the recorded lines and signals at their times. Yield each recorded output line with the
+    drop-in's line.
+    """
+    remaining_inputs = 0
+    if sends_input:
+        remaining_inputs = sum(code == "i" for code, _ in events)
+    for code, line in events:
+        if code == "signal":
+            process.send_signal(line.decode())
+        elif code == "O":
+            yield line, _read_next_line(process, is_last=not remaining_inputs)
+        elif sends_input:
             process.write_line(_replace_request_id(line, *normalizers))
             remaining_inputs -= 1
-        elif code == "signal":
-            process.send_signal(line.decode())
-        if code in ("i", "signal"):
-            continue
-        if code == "end" and stop_reason:
-            break
-        if code == "end":
-            process.close_stdin()
-        try:
-            current_line = _read_next_line(process, is_last=not remaining_inputs)
-        except TimeoutError:
-            current_line = None
-        if code == "end" and current_line is None:
-            break
-        line_number += 1
-        recorded_line = None
-        if code == "O":
-            recorded_line = line
-        difference = compare_output_lines(
-            line_number, normalizers[0], recorded_line, normalizers[1], current_line
-        )
-        if difference is not None:
-            return RecordingCheckResult(path, "differs", line_number, difference)
-    return RecordingCheckResult(path, "ok", line_number, reason=stop_reason)
+    if stop_reason:
+        return
+    process.close_stdin()
+    extra_line = _read_next_line(process, is_last=not remaining_inputs)
+    if extra_line is not None:
+        yield None, extra_line
 
 
 def _replace_request_id(
@@ -364,28 +365,29 @@ def _replace_request_id(
 
 
 def _read_next_line(process: _DropInProcess, *, is_last: bool) -> bytes | None:
-    """Return the next output line, or None at the end. If there are no more lines to send, close
-    stdin, because the drop-in may be waiting for that.
+    """Return the next output line, or None at the end or after a timeout. If there are no more
+    lines to send, close stdin, because the drop-in may be waiting for that.
     """
-    if is_last:
-        with contextlib.suppress(TimeoutError):
-            return process.read_line(QUIET_TIMEOUT_S)
-        process.close_stdin()
-    return process.read_line(LINE_TIMEOUT_S)
+    with contextlib.suppress(TimeoutError):
+        if is_last:
+            with contextlib.suppress(TimeoutError):
+                return process.read_line(QUIET_TIMEOUT_S)
+            process.close_stdin()
+        return process.read_line(LINE_TIMEOUT_S)
+    return None
 
 
 def _compare_outputs(
     path: str,
-    recorded_lines: Sequence[bytes],
-    current_lines: Sequence[bytes],
+    pairs: Iterable[LinePair],
     normalizers: tuple[OutputNormalizer, OutputNormalizer],
+    stop_reason: str = "",
 ) -> RecordingCheckResult:
-    for line_number, (recorded_line, current_line) in enumerate(
-        zip_longest(recorded_lines, current_lines), 1
-    ):
+    line_number = 0
+    for line_number, (recorded_line, current_line) in enumerate(pairs, 1):
         difference = compare_output_lines(
             line_number, normalizers[0], recorded_line, normalizers[1], current_line
         )
         if difference is not None:
             return RecordingCheckResult(path, "differs", line_number, difference)
-    return RecordingCheckResult(path, "ok", len(recorded_lines))
+    return RecordingCheckResult(path, "ok", line_number, reason=stop_reason)

@@ -7,7 +7,7 @@ settings file names other machines.
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
@@ -79,7 +79,7 @@ def run_agents_command(args: Sequence[str]) -> CommandOutput:
         "claude agents --json" if "--json" in options else "claude agents"
     ):
         return refusal
-    writer: SessionListWriter = _TableWriter(options)
+    writer: _JsonWriter | _TableWriter = _TableWriter(options)
     if "--json" in options:
         writer = _JsonWriter()
     try:
@@ -88,7 +88,9 @@ def run_agents_command(args: Sequence[str]) -> CommandOutput:
         return build_error_output(f"{error}\n{error.hint}".rstrip())
 
 
-def _print_session_lists(options: Mapping[str, str], writer: "SessionListWriter") -> CommandOutput:
+def _print_session_lists(
+    options: Mapping[str, str], writer: "_JsonWriter | _TableWriter"
+) -> CommandOutput:
     """Print the sessions of this machine immediately, and the sessions of other machines as they
     arrive. Return the rest of the output.
     """
@@ -107,16 +109,6 @@ def _print_session_lists(options: Mapping[str, str], writer: "SessionListWriter"
     return CommandOutput(writer.format_end())
 
 
-class SessionListWriter(Protocol):
-    """Formats a list of sessions that arrives in several parts."""
-
-    def format_sessions(self, sessions: Sequence[SessionRecord]) -> str:
-        """Return the next part of the list."""
-
-    def format_end(self) -> str:
-        """Return the end of the list."""
-
-
 class _JsonWriter:
     """Writes a JSON array, whose elements arrive in several parts."""
 
@@ -124,6 +116,7 @@ class _JsonWriter:
         self._is_empty = True
 
     def format_sessions(self, sessions: Sequence[SessionRecord]) -> str:
+        """Return the next part of the list."""
         text = ""
         for session in sessions:
             fields = build_session_json(session)
@@ -134,6 +127,7 @@ class _JsonWriter:
         return text
 
     def format_end(self) -> str:
+        """Return the end of the list."""
         if self._is_empty:
             return "[]\n"
         return "\n]\n"

@@ -171,18 +171,12 @@ def report_turn_start_failure(
     if isinstance(error, CliArgumentError) and not dialect.answers_argument_errors:
         return 1
     new_session_id, uuid_prefix = create_session_ids()
-    requested_model = invocation.model
-    is_unusable = (
-        requested_model is not None
-        and is_claude_model(requested_model)
-        and error.vendor != "claude"
-    )
+    model, unusable_model = invocation.model, None
+    if model is not None and is_claude_model(model) and error.vendor != "claude":
+        model, unusable_model = None, model
     distrust = ""
     if isinstance(error, UntrustedVendorVersionError):
         distrust = error.distrust_reason
-    model = requested_model
-    if is_unusable:
-        model = None
     turn_config = TurnConfig(
         vendor=VendorInfo(
             error.vendor or "none", is_unattended=bool(distrust), unattended_reason=distrust
@@ -192,38 +186,33 @@ def report_turn_start_failure(
             invocation.session_id or validate_uuid(invocation.resume),
         ),
         model=model,
-        requested_model=requested_model if is_unusable else None,
+        requested_model=unusable_model,
         cwd=get_working_directory(),
         failed_attempts=error.failed_attempts,
     )
-    chosen_terminator = invocation.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
-    terminator_setting = "auto"
-    if chosen_terminator in TERMINATORS:
-        terminator_setting = chosen_terminator
+    terminator_setting = invocation.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
+    if terminator_setting not in TERMINATORS:
+        terminator_setting = "auto"
     terminator_text = choose_result_terminator_line(invocation, terminator_setting)
     writer = create_output_writer(
         dialect.name, uuid_prefix, terminator=terminator_text, display_name=display_id
     )
+    if isinstance(error, UnknownSessionError):
+        cause = "not_found"
     if isinstance(error, UnknownSessionError) and not dialect.is_flat:
         if invocation.output_format == "json":
             return 1
-        session_id = turn_config.session.requested_id or new_session_id
-        writer.set_session_id(session_id)
-        writer.write_result(
-            build_minimal_error_result(turn_config.vendor.name, str(error), "not_found")
-        )
+        writer.set_session_id(turn_config.session.requested_id or new_session_id)
+        writer.write_result(build_minimal_error_result(turn_config.vendor.name, str(error), cause))
         lines = writer.take_bytes()
     else:
-        cause = cause
-        if isinstance(error, UnknownSessionError):
-            cause = "not_found"
         child_stream = ChildStream(Translator, turn_config, writer)
         child_stream.turn.stop(str(error), cause)
         lines, _ = child_stream.close(None)
     if invocation.output_format == "json":
-        array = b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"
-        lines = array
-        if not invocation.verbose:
+        if invocation.verbose:
+            lines = b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"
+        else:
             lines = writer.last_result_line
     try:
         write_all(1, lines, is_stopped)

@@ -85,7 +85,7 @@ def format_session_table(sessions: Sequence[SessionRecord]) -> str:
         cells: dict[str, object] = {
             "ID": session.short_id, "STATE": Text(state + ended_suffix, style=STATE_STYLES.get(state, "")),
             "VENDOR": metadata.get("vendor"), "NAME": metadata.get("name"), "WAITS FOR": waiting_for,
-            "FOLDER": _abbreviate_home(metadata["cwd"]),
+            "FOLDER": abbreviate_home(metadata["cwd"]),
         }  # fmt: skip
         table.add_row(*(_build_cell(cells[str(column.header)]) for column in table.columns))
     buffer = StringIO()
@@ -103,7 +103,8 @@ def _build_cell(value: object) -> Text:
     return Text(_BOLD_PATTERN.sub(r"\1", " ".join(escape_control_chars(str(value or "")).split())))
 
 
-def _abbreviate_home(folder: str) -> str:
+def abbreviate_home(folder: str) -> str:
+    """Return a folder's path, with ~ for the user's home directory."""
     home_folder = os.path.expanduser("~")
     if f"{folder}/".startswith(f"{home_folder}/"):
         return f"~{folder[len(home_folder) :]}"

@@ -13,6 +13,7 @@ from shim.bridge import registry
 from shim.commands.completion.values import complete_session
 from shim.commands.help.command_groups import TitledCommandGroup
 from shim.commands.help.plain_help import SimplifiedHelpCommand
+from shim.commands.sessions.listing import abbreviate_home
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import pluralize
 from shim.core.reading.json_text import parse_json_object
@@ -241,12 +242,7 @@ def _list_session_parts(session_id: str, session: StoredSession) -> Iterator[str
     if model:
         yield model
     if session.cwd:
-        user_folder = os.path.expanduser("~")
-        yield (
-            f"~{session.cwd[len(user_folder) :]}"
-            if f"{session.cwd}/".startswith(f"{user_folder}/")
-            else session.cwd
-        )
+        yield abbreviate_home(session.cwd)
 
 
 def _build_report(session_id: str, session: StoredSession) -> dict[str, Any]:
