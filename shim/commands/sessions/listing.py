@@ -12,7 +12,7 @@ from rich.text import Text
 
 from shim.bridge.registry import SessionRecord, describe_unanswered_messages, is_metadata_damaged
 from shim.core.reading.values import escape_control_chars
-from shim.story.terminal.console import PIPE_COLUMNS
+from shim.story.terminal.console import PIPE_COLUMNS, abbreviate_home
 
 # In a narrower terminal, the folder column is omitted.
 # With this column, there would be no space for the reason why a session is waiting.
@@ -101,11 +101,3 @@ def _build_cell(value: object) -> Text:
     if isinstance(value, Text):
         return value
     return Text(_BOLD_PATTERN.sub(r"\1", " ".join(escape_control_chars(str(value or "")).split())))
-
-
-def abbreviate_home(folder: str) -> str:
-    """Return a folder's path, with ~ for the user's home directory."""
-    home_folder = os.path.expanduser("~")
-    if f"{folder}/".startswith(f"{home_folder}/"):
-        return f"~{folder[len(home_folder) :]}"
-    return folder

@@ -13,7 +13,6 @@ from shim.bridge import registry
 from shim.commands.completion.values import complete_session
 from shim.commands.help.command_groups import TitledCommandGroup
 from shim.commands.help.plain_help import SimplifiedHelpCommand
-from shim.commands.sessions.listing import abbreviate_home
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import pluralize
 from shim.core.reading.json_text import parse_json_object
@@ -29,7 +28,13 @@ from shim.io.transcript import build_transcript_path
 from shim.state import store
 from shim.state.store import StoredSession
 from shim.story.events import format_content_text, format_model_name
-from shim.story.terminal.console import JsonOption, open_console, print_json, print_line
+from shim.story.terminal.console import (
+    JsonOption,
+    abbreviate_home,
+    open_console,
+    print_json,
+    print_line,
+)
 
 MAX_LISTED_SESSIONS = 10  # listed without --all
 DAY_SECONDS = 86_400.0  # seconds per day

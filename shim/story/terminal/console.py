@@ -109,3 +109,11 @@ def check_option_value(allowed: Collection[str], value: str | None, option: str)
         raise typer.BadParameter(
             f"{value!r}{suggestion}\nhint: the choices are {choices}", param_hint=option
         )
+
+
+def abbreviate_home(folder: str) -> str:
+    """Return a folder's path, with ~ for the user's home directory."""
+    home_folder = os.path.expanduser("~")
+    if f"{folder}/".startswith(f"{home_folder}/"):
+        return f"~{folder[len(home_folder) :]}"
+    return folder

@@ -90,8 +90,8 @@ def _draw_prompt(input_controller: TerminalInputController, width: int) -> list[
     """Draw the open permission prompt and its keys. No text from the agent can follow the prompt."""
     prompt = input_controller.prompt
     more_text = ""
-    if prompt.queue.waiting_count:
-        more_text = f"  (and {prompt.queue.waiting_count} more)"
+    if prompt.waiting_count:
+        more_text = f"  (and {prompt.waiting_count} more)"
     heading = _build_row(f"? {prompt.describe_request()}", width - len(more_text), "bold yellow")
     lines: list[RenderableType] = [heading.append(more_text)]
     if input_controller.is_prompt_in_answer_grace_period:

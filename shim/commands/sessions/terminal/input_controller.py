@@ -96,7 +96,7 @@ class TerminalInputController:
 
     def _resolve_prompt(self, prompt_id: str) -> None:
         """Close a permission prompt that this or another client has answered."""
-        self.prompt.resolve_request(prompt_id)
+        self.prompt.remove_resolved_request(prompt_id)
         for request_id, frame in list(self._pending_frames.items()):
             if frame["kind"] == "answer" and frame["question"] == prompt_id:
                 del self._pending_frames[request_id]

@@ -70,49 +70,39 @@ class QuestionForm:
         return ""
 
 
-class QuestionPrompt:
-    """The open permission prompts of a session whose working folder is `cwd`."""
+class QuestionPrompt(PermissionPromptQueue):
+    """The open permission prompts of a session whose working folder is `cwd`. `form` is set while
+    the current prompt is a form.
+    """
 
     def __init__(self, cwd: str) -> None:
+        super().__init__(cwd)
         self.form: QuestionForm | None = None
-        self.queue = PermissionPromptQueue(cwd)
 
     @property
     def request_id(self) -> str:
         """The id of the current prompt, or ""."""
-        if self.queue.current is None:
+        if self.current is None:
             return ""
-        return self.queue.current.request_id
+        return self.current.request_id
 
-    def add_request(self, request_id: str, request: Request) -> None:
-        """Add a permission prompt."""
-        if self.queue.add_request(request_id, request):
-            self._start_current()
-
-    def resolve_request(self, request_id: str) -> None:
-        """Remove a prompt that no longer needs an answer."""
-        if self.queue.remove_resolved_request(request_id):
-            self._start_current()
-
-    def _start_current(self) -> None:
-        form_questions = []
-        if self.queue.current is not None:
-            form_questions = parse_form_questions(
-                build_question_tool_input(self.queue.current.request)
-            )
-        if form_questions and len({question.text for question in form_questions}) == len(
-            form_questions
-        ):
-            self.form = QuestionForm(form_questions)
-        else:
-            self.form = None
+    def _update_current(self) -> bool:
+        if not super()._update_current():
+            return False
+        self.form = None
+        if self.current is not None:
+            form_questions = parse_form_questions(build_question_tool_input(self.current.request))
+            texts = {question.text for question in form_questions}
+            if form_questions and len(texts) == len(form_questions):
+                self.form = QuestionForm(form_questions)
+        return True
 
     # -- answers -----------------------------------------------------------------------------------
 
     def parse_decision_key(self, character: str) -> Decision | None:
         """Return the decision for a pressed key, or None if the key is not an answer."""
         choice = CHOICES_BY_KEY.get(character)
-        if self.queue.current is None or self.form is not None or not self._accepts_choice(choice):
+        if self.current is None or self.form is not None or not self._accepts_choice(choice):
             return None
         return self._build_decision(choice)
 
@@ -120,7 +110,7 @@ class QuestionPrompt:
         """Return the decision for a typed line, and an error message or "". The decision is None if
         the line is not an answer, or while a form has unanswered questions.
         """
-        if self.queue.current is None:
+        if self.current is None:
             return None, ""
         if self.form is not None:
             problem = self.form.validate_and_store_answer(text)
@@ -137,22 +127,22 @@ class QuestionPrompt:
         return self._build_decision(NO)
 
     def _accepts_choice(self, choice: str | None) -> bool:
-        assert self.queue.current is not None
+        assert self.current is not None
         if choice in (YES, NO):
             return True
-        return choice == ALWAYS and bool(self.queue.current.permission_updates)
+        return choice == ALWAYS and bool(self.current.permission_updates)
 
     def _build_decision(self, choice: str | None) -> Decision:
-        assert self.queue.current is not None
-        if self.queue.current.request.get("subtype") == ELICITATION_SUBTYPE:
+        assert self.current is not None
+        if self.current.request.get("subtype") == ELICITATION_SUBTYPE:
             if choice == NO:
                 return {"action": "decline"}
             return {"action": "accept", "content": {}}
-        return self.queue.current.build_decision(choice or NO)
+        return self.current.build_decision(choice or NO)
 
     def _build_form_decision(self, form: QuestionForm) -> Decision:
-        assert self.queue.current is not None
-        request = self.queue.current.request
+        assert self.current is not None
+        request = self.current.request
         if request.get("subtype") == ELICITATION_SUBTYPE:
             return build_elicitation_result(_build_form_params(request), {"answers": form.answers})
         return {"behavior": "allow", "updatedInput": {**request["input"], "answers": form.answers}}
@@ -163,9 +153,9 @@ class QuestionPrompt:
         """Describe the current prompt in one line. The line appears directly above the answer keys,
         so that no text from a model can come between them.
         """
-        if self.queue.current is None:
+        if self.current is None:
             return ""
-        request = self.queue.current.request
+        request = self.current.request
         if self.form is not None and self.form.current_question is not None:
             position = ""
             if len(self.form.form_questions) > 1:
@@ -178,11 +168,11 @@ class QuestionPrompt:
 
     def list_key_hints(self) -> list[str]:
         """Return the available answer keys with their meanings."""
-        if self.queue.current is None or self.form is not None:
+        if self.current is None or self.form is not None:
             return []
         always_hint = []
-        if self.queue.current.permission_updates:
-            always_hint = [f"a {self._describe_always(self.queue.current)}"]
+        if self.current.permission_updates:
+            always_hint = [f"a {self._describe_always(self.current)}"]
         return ["y yes", "n no", *always_hint]
 
     def _describe_always(self, prompt: PermissionPrompt) -> str:
