@@ -8,7 +8,7 @@ list. If a vendor fails and a fallback is left, no error is raised. The failure 
 from collections.abc import Iterable, Mapping, Sequence
 
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
-from shim.core.reading.values import canonicalize_uuid, escape_control_chars
+from shim.core.reading.values import canonicalize_uuid, escape_control_chars, shorten_end
 
 if TYPE_CHECKING:
     from shim.core.api_errors import TurnEndCause
@@ -51,9 +51,7 @@ def create_failed_vendor_attempt(
 ) -> FailedVendorAttempt:
     """Create a `FailedVendorAttempt`. The reason is shortened to one line of printable text."""
     reason = " ".join(escape_control_chars(reason_text).split())
-    if len(reason) > MAX_REASON_CHARS:
-        reason = reason[: MAX_REASON_CHARS - 1] + "…"
-    return FailedVendorAttempt(vendor, cause, reason)
+    return FailedVendorAttempt(vendor, cause, shorten_end(reason, MAX_REASON_CHARS))
 
 
 def format_failed_attempts(attempts: Sequence[FailedVendorAttempt]) -> str:

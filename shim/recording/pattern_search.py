@@ -14,7 +14,7 @@ from types import FrameType
 
 from shim.core.cast.format import RecordingError
 from shim.core.cast.text_joiner import SecretSpan
-from shim.core.reading.values import escape_control_chars
+from shim.core.reading.values import format_single_line
 
 MAX_PATTERNS = 100  # expressions and texts in one search
 MAX_PATTERN_CHARS = 1000
@@ -77,7 +77,7 @@ class CustomRedactionSearch:
 
 
 def _compile_pattern(pattern: str) -> re.Pattern[str]:
-    excerpt = escape_control_chars(pattern[:60]).replace("\n", "\\n")
+    excerpt = format_single_line(pattern[:60])
     if len(pattern) > MAX_PATTERN_CHARS:
         raise RecordingError(
             f"the pattern {excerpt!r}… has {len(pattern)} characters: at most {MAX_PATTERN_CHARS} are allowed"
@@ -100,7 +100,7 @@ def _list_json_forms(text: str) -> set[str]:
     RecordingError if the text is too short or too long.
     """
     if not MIN_TEXT_CHARS <= len(text) <= MAX_PATTERN_CHARS:
-        excerpt = escape_control_chars(text[:60]).replace("\n", "\\n")
+        excerpt = format_single_line(text[:60])
         raise RecordingError(
             f"the text {excerpt!r} has {len(text)} characters: {MIN_TEXT_CHARS} to {MAX_PATTERN_CHARS} are allowed"
         )

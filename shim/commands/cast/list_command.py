@@ -9,14 +9,13 @@ from rich.text import Text
 from shim.commands.cast.run_summary import RecordedRunSummary
 from shim.commands.cast.summary_loader import load_run_summaries
 from shim.core.claude.argv.flags import Invocation
-from shim.core.reading.values import escape_control_chars
+from shim.core.reading.values import escape_control_chars, format_single_line
 from shim.recording.folders import NoRecordingsError, get_recording_folder
 from shim.state.config import get_shim_settings_path
 from shim.story.formatting import format_cost, format_duration
 from shim.story.terminal.console import (
     JsonOption,
     RecordingsArgument,
-    format_single_line,
     open_table_console,
     print_json,
     print_line,

@@ -9,7 +9,13 @@ from typing import Any, Literal
 
 from shim.core.cast.format import RecordingHeader
 from shim.core.reading.diagnostics import OVERFLOW_KIND
-from shim.core.reading.values import as_str, escape_control_chars, none_if_empty
+from shim.core.reading.values import (
+    as_str,
+    escape_control_chars,
+    format_single_line,
+    none_if_empty,
+    shorten_end,
+)
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause, find_vendor_name
 from shim.story.model import SessionStep, SessionStepChange, SessionTotals
@@ -305,13 +311,10 @@ def redact_secrets_in_name(value: object) -> str:
 
 
 def _format_line(value: object) -> str:
-    return escape_control_chars(str(value)[:MAX_NAME_CHARS]).replace("\n", "\\n").replace("\t", " ")
+    return format_single_line(str(value)[:MAX_NAME_CHARS]).replace("\t", " ")
 
 
 def format_prompt_excerpt(text: str) -> str:
     """Return the beginning of a prompt as one line without secrets."""
     redacted_text = Redactor().redact_text(text[: 10 * MAX_PROMPT_CHARS])
-    line = " ".join(escape_control_chars(redacted_text).split())
-    if len(line) <= MAX_PROMPT_CHARS:
-        return line
-    return line[: MAX_PROMPT_CHARS - 1] + "…"
+    return shorten_end(" ".join(escape_control_chars(redacted_text).split()), MAX_PROMPT_CHARS)

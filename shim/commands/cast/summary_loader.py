@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 from shim.commands.cast.run_summary import RecordedRunSummary
 from shim.core.cast.format import RecordingError
 from shim.core.reading.diagnostics import pluralize
+from shim.core.reading.values import format_single_line
 from shim.recording.folders import list_cast_paths
 from shim.recording.recording_file import Recording
 from shim.story.reader import RecordedSessionStepReader
-from shim.story.terminal.console import format_single_line
 from shim.story.terminal.progress import show_progress
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from shim.commands.conform.process import CommandRun, JsonObject, is_result_line
 from shim.core.claude.grammar import is_init_line, list_tool_calls, list_tool_results
-from shim.core.reading.values import escape_control_chars
+from shim.core.reading.values import format_single_line, shorten_end
 
 MAX_EVIDENCE_CHARS = 400  # per value in the printed table
 Level = Literal["MUST", "SHOULD"]
@@ -349,10 +349,8 @@ def format_evidence_for_terminal(value: Any) -> str:
             value = "[an object that is too deep to show]"
     if isinstance(value, bytes | bytearray):
         value = bytes(value[: 4 * MAX_EVIDENCE_CHARS]).decode("utf-8", "replace")
-    text = escape_control_chars(str(value)[:MAX_EVIDENCE_CHARS].rstrip("\n")).replace("\n", "\\n")
-    if len(text) < MAX_EVIDENCE_CHARS:
-        return text
-    return text[: MAX_EVIDENCE_CHARS - 1] + "…"
+    line = format_single_line(str(value)[: 4 * MAX_EVIDENCE_CHARS].rstrip("\n"))
+    return shorten_end(line, MAX_EVIDENCE_CHARS)
 
 
 def format_run_input(run: CommandRun | None) -> str:

@@ -23,7 +23,7 @@ from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.json_text import dump_json, parse_json_object
 from shim.core.reading.lines import LineSplitter
-from shim.core.reading.values import as_str, escape_control_chars
+from shim.core.reading.values import as_str, escape_control_chars, shorten_end
 from shim.core.secrets.redactor import Redactor
 from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.outcome import ChildExit
@@ -413,12 +413,7 @@ class ProfileLinter:
             f"{key}={_format_json(self._redactor.redact_value(value))}"
             for key, value in verb.kwargs.items()
         ]
-        shortened = [
-            value_text
-            if len(value_text) <= MAX_SAMPLE_CHARS
-            else value_text[: MAX_SAMPLE_CHARS - 1] + "…"
-            for value_text in values
-        ]
+        shortened = [shorten_end(value_text, MAX_SAMPLE_CHARS) for value_text in values]
         return f"{f'{verb.parent_id}> ' if verb.parent_id else ''}{verb.name} {' '.join(shortened)}".rstrip()
 
 

@@ -23,7 +23,7 @@ from shim.core.errors import ShimError, UntrustedVendorVersionError
 from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.policy.policy import PermissionRule
 from shim.core.policy.settings_hooks import SettingsHook
-from shim.core.reading.values import escape_control_chars, none_if_empty
+from shim.core.reading.values import escape_control_chars, none_if_empty, shorten_end
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.process.environment import parse_extra_args
 from shim.process.probe import find_cached_version
@@ -423,9 +423,7 @@ def _format_command(explanation: Mapping[str, Any]) -> list[str]:
     argv = explanation["argv"]
     lines = [shlex.quote(argv[0])]
     for argument in argv[1:]:
-        quoted = shlex.quote(
-            argument if len(argument) <= MAX_ARGUMENT_CHARS else f"{argument[:MAX_ARGUMENT_CHARS]}…"
-        )
+        quoted = shlex.quote(shorten_end(argument, MAX_ARGUMENT_CHARS))
         if argument.startswith("-") or len(lines) == 1:
             lines.append(f"  {quoted}")
         else:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.text import Text
 
+from shim.core.reading.values import format_single_line
 from shim.process.find_program import find_programs_on_path
 from shim.state.own_profiles import load_valid_adapters
-from shim.story.terminal.console import format_single_line
 
 DEMO_SUMMARY = (
     "That was a demo: the `claude` drop-in ran the bundled demo agent and translated its "

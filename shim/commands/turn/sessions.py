@@ -20,8 +20,10 @@ from shim.core.reading.values import (
     as_dict,
     as_list,
     escape_control_chars,
+    format_single_line,
     is_short_session_id,
     none_if_empty,
+    shorten_end,
     shorten_session_id,
 )
 from shim.io.transcript import build_transcript_path
@@ -204,9 +206,9 @@ def format_resume_command(session_id: str, session: StoredSession) -> str:
     change_folder = ""
     if session.cwd and session.cwd != os.getcwd():
         change_folder = f"cd {shlex.quote(session.cwd)} && "
-    return escape_control_chars(
+    return format_single_line(
         f'{change_folder}shim run --resume {shorten_session_id(session_id)} "PROMPT"'
-    ).replace("\n", "\\n")
+    )
 
 
 def read_session_title(session_id: str, session: StoredSession) -> str:
@@ -223,19 +225,12 @@ def read_session_title(session_id: str, session: StoredSession) -> str:
         line = parse_json_object(raw_line)
         if line.get("type") == "user":
             text = format_content_text(as_dict(line.get("message")).get("content"))
-            return _shorten_title(" ".join(escape_control_chars(text).split()))
+            return shorten_end(" ".join(escape_control_chars(text).split()), MAX_TITLE_CHARS)
     return ""
 
 
-def _shorten_title(text: str) -> str:
-    if len(text) <= MAX_TITLE_CHARS:
-        return text
-    return text[: MAX_TITLE_CHARS - 1] + "…"
-
-
 def _format_session(session_id: str, session: StoredSession) -> str:
-    parts = " · ".join(_list_session_parts(session_id, session))
-    return escape_control_chars(parts).replace("\n", "\\n")
+    return format_single_line(" · ".join(_list_session_parts(session_id, session)))
 
 
 def _list_session_parts(session_id: str, session: StoredSession) -> Iterator[str]:

@@ -10,8 +10,12 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from shim.conversation.fallback.vendor_list import REPLAY_VENDOR, FallbackVendorList, choose_vendors
-from shim.conversation.invocation import resolve_requested_permission_mode
+from shim.conversation.plan import resolve_requested_permission_mode
+from shim.conversation.vendor_list import (
+    REPLAY_VENDOR,
+    FallbackVendorList,
+    choose_vendors,
+)
 from shim.core.adapter.adapter import Adapter
 from shim.core.claude.argv.flags import FLAG_BY_FIELD, Invocation
 from shim.core.errors import FrontendError

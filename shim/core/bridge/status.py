@@ -22,6 +22,7 @@ from shim.core.reading.values import (
     as_str,
     escape_control_chars,
     get_text,
+    shorten_end,
     shorten_session_id,
 )
 
@@ -87,9 +88,7 @@ def shorten_first_line(text: str) -> str:
     """
     line = next((line for line in text.splitlines() if line.strip()), "")
     line = escape_control_chars(line[: 4 * MAX_DETAIL_CHARS]).strip()
-    if len(line) > MAX_DETAIL_CHARS:
-        line = line[: MAX_DETAIL_CHARS - 1] + "…"
-    return line
+    return shorten_end(line, MAX_DETAIL_CHARS)
 
 
 def format_message_detail(text: str) -> str:

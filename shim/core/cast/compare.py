@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.core.reading.json_text import map_json_leaves
-from shim.core.reading.values import escape_control_chars
+from shim.core.reading.values import escape_control_chars, format_single_line
 
 # The keys whose values differ in every run, each with the reason. All keys that end in `_ms` are
 # durations, so their values also differ.
@@ -224,9 +224,7 @@ def _format_value(value: Any, other_value: Any) -> str:
         (index for index, (a, b) in enumerate(zip(text, other_text, strict=False)) if a != b), 0
     )
     start = max(0, difference_index - CONTEXT_CHARS)
-    return ("…" if start else "") + escape_control_chars(
-        text[start : start + MAX_EXCERPT_CHARS].replace("\n", "\\n")
-    )
+    return ("…" if start else "") + format_single_line(text[start : start + MAX_EXCERPT_CHARS])
 
 
 def _format_line(line: bytes | None, placeholder: str) -> str:

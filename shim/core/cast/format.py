@@ -16,7 +16,13 @@ import orjson
 
 from shim.core.errors import FrontendError
 from shim.core.reading.lines import LineSplitter
-from shim.core.reading.values import as_dict, as_list, escape_control_chars, get_text
+from shim.core.reading.values import (
+    as_dict,
+    as_list,
+    escape_control_chars,
+    format_single_line,
+    get_text,
+)
 
 FORMAT_VERSION = 1
 CAST_SUFFIX = ".cast"  # the suffix of a recording's file name
@@ -222,9 +228,7 @@ def format_value_excerpt(value: object) -> str:
             text = orjson.dumps(value)
     except TypeError:
         text = str(type(value))
-    return escape_control_chars(text[: 2 * MAX_EXCERPT_CHARS]).replace("\n", "\\n")[
-        :MAX_EXCERPT_CHARS
-    ]
+    return format_single_line(text[: 2 * MAX_EXCERPT_CHARS])[:MAX_EXCERPT_CHARS]
 
 
 class RecordingReader:

@@ -161,6 +161,20 @@ def escape_control_chars(value: object) -> str:
     return text.translate(_ESCAPES).encode("utf-8", "replace").decode("utf-8")
 
 
+def format_single_line(value: object) -> str:
+    """Return a value as one line of text without control characters."""
+    return escape_control_chars(value).replace("\n", "\\n")
+
+
+def shorten_end(text: str, max_chars: int) -> str:
+    """Return `text` if it has at most `max_chars` characters. Otherwise return its beginning and an
+    ellipsis.
+    """
+    if len(text) <= max_chars:
+        return text
+    return text[: max_chars - 1] + "…"
+
+
 _COLOR_CODES = r"\x1b\[[0-9;]{0,40}m"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.core.reading.values import escape_control_chars
+from shim.core.reading.values import escape_control_chars, shorten_end
 
 if TYPE_CHECKING:
     import re
@@ -102,8 +102,7 @@ class ConfigNode:
             value_text = escape_control_chars(
                 format_as_toml(self.value if value is None else value)
             )
-        if len(value_text) > MAX_EXCERPT_CHARS:
-            value_text = value_text[: MAX_EXCERPT_CHARS - 1] + "…"
+        value_text = shorten_end(value_text, MAX_EXCERPT_CHARS)
         return FrontendError(
             f"{self.source.path}:{self._line}: {format_key_path(self.keys)} is {value_text}; it must be {allowed}"
         )

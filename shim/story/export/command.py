@@ -12,13 +12,13 @@ import typer
 from shim.core.cast.format import CAST_SUFFIX
 from shim.core.errors import FrontendError, SystemResourceError
 from shim.core.reading.diagnostics import pluralize
+from shim.core.reading.values import format_single_line
 from shim.recording.completion import complete_recording
 from shim.recording.folders import find_newest_recording
 from shim.state.files import replace_file, write_all, write_new_file
 from shim.story.terminal.console import (
     BrokenPipeHandler,
     check_option_value,
-    format_single_line,
     print_line,
 )
 from shim.story.terminal.progress import show_progress

@@ -11,6 +11,7 @@ longer than any fence in the output.
 import re
 from collections.abc import Callable, Iterator
 
+from shim.core.reading.values import shorten_end
 from shim.story.export.load import LoadedRecording, load_recording
 from shim.story.export.view_model import SessionStepView, truncate_text
 from shim.story.formatting import (
@@ -235,11 +236,8 @@ def _format_details(title: str, body: list[str], *, is_open: bool = False) -> li
 
 
 def _format_code(text: str) -> str:
-    short_text = text
-    if len(text) > MAX_CODE_CHARS:
-        short_text = f"{text[:MAX_CODE_CHARS]}…"
     if text:
-        return f" <code>{escape_markdown(short_text)}</code>"
+        return f" <code>{escape_markdown(shorten_end(text, MAX_CODE_CHARS))}</code>"
     return ""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from shim.core.reading.values import as_dict, as_list, escape_control_chars
+from shim.core.reading.values import as_dict, as_list, escape_control_chars, shorten_end
 from shim.core.secrets.redactor import Redactor
 from shim.story.diff import (
     CONTEXT_LINES,
@@ -201,10 +201,7 @@ class SessionExport:
         text = value
         if not isinstance(value, str):
             text = format_single_line_value(self._redact(value))
-        line = self.sanitize_text(text).replace("\n", " ⏎ ")
-        if len(line) <= MAX_FIELD_CHARS:
-            return line
-        return f"{line[:MAX_FIELD_CHARS]}…"
+        return shorten_end(self.sanitize_text(text).replace("\n", " ⏎ "), MAX_FIELD_CHARS)
 
     def _truncate_clean_text(self, text: object) -> TruncatedText:
         return truncate_text(TruncatedText(self.sanitize_text(text)), self.max_text_chars)
@@ -393,9 +390,7 @@ def _to_ms(seconds: float) -> int:
 
 def _find_first_line(text: str) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    if len(line) <= MAX_FIELD_CHARS:
-        return line
-    return f"{line[:MAX_FIELD_CHARS]}…"
+    return shorten_end(line, MAX_FIELD_CHARS)
 
 
 def _add_growth(growth: list[tuple[int, int]], time_ms: int, size: int) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from shim.core.errors import format_spelling_suggestion
-from shim.core.reading.values import escape_control_chars
+from shim.core.reading.values import format_single_line
 from shim.recording.completion import complete_recording
 
 # Rich draws code on a black background, which looks wrong in a light terminal.
@@ -64,11 +64,6 @@ def is_light_terminal(environment: Mapping[str, str]) -> bool:
     background color.
     """
     return environment.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
-
-
-def format_single_line(text: object) -> str:
-    """Return a text as one line without terminal control characters."""
-    return escape_control_chars(text).replace("\n", "\\n")
 
 
 class BrokenPipeHandler:

@@ -11,7 +11,14 @@ from rich.text import Text
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import pluralize
-from shim.core.reading.values import as_dict, as_str, escape_control_chars, get_text, list_dicts
+from shim.core.reading.values import (
+    as_dict,
+    as_str,
+    escape_control_chars,
+    get_text,
+    list_dicts,
+    shorten_end,
+)
 from shim.story.edits import DiffLine, find_edit_diff_lines
 from shim.story.events import (
     MAIN_ARGUMENTS,
@@ -225,9 +232,7 @@ class TerminalSessionRenderer:
         elif self._thinking:
             thinking_text = "\n".join(lines)
         else:
-            thinking_text = lines[0][:MAX_ARGUMENT_CHARS] + (
-                "…" if len(lines[0]) > MAX_ARGUMENT_CHARS else ""
-            )
+            thinking_text = shorten_end(lines[0], MAX_ARGUMENT_CHARS)
             if len(lines) > 1:
                 details += [pluralize(len(lines) - 1, "more line")]
         text = Text("∴ ", style="dim").append(thinking_text, style="italic")

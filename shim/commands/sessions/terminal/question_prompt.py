@@ -14,7 +14,7 @@ from shim.bridge.decisions import (
     PermissionPromptQueue,
 )
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
-from shim.core.reading.values import as_dict, escape_control_chars
+from shim.core.reading.values import as_dict, escape_control_chars, shorten_end
 from shim.profiles.rpc.form import build_ask_user_question_input, build_elicitation_result
 from shim.story.terminal.arguments import (
     MAX_QUESTION_CHARS,
@@ -205,6 +205,4 @@ def _build_form_params(request: Request) -> dict[str, Any]:
 
 def _shorten_text(text: str) -> str:
     line = escape_control_chars(text[: 2 * MAX_QUESTION_CHARS]).replace("\n", " ")
-    if len(line) <= MAX_QUESTION_CHARS:
-        return line
-    return f"{line[:MAX_QUESTION_CHARS]}…"
+    return shorten_end(line, MAX_QUESTION_CHARS)
