@@ -31,12 +31,28 @@ MAIN_ARGUMENTS = (
     "prompt",
     "skill",
 )
+# Answer to a permission prompt → what became of the prompt.
+PROMPT_OUTCOMES = {
+    "allow": "allowed",
+    "deny": "denied",
+    "timeout": "denied: no answer in time",
+    "interrupt": "withdrawn: the turn was interrupted",
+    "cancelled": "withdrawn",
+    "ended": "denied: the session ended",
+}
 # Todo status → sign.
 TODO_SIGNS = {"completed": "☑", "in_progress": "▸", "pending": "☐"}
 MAX_QUESTIONS = 20  # per tool call; the real claude asks at most four
 MAX_OPTIONS = 50  # per question
 # Two texts that share this many leading characters may be the same text, cut off or redacted.
 MIN_SHARED_CHARS = 20
+
+
+def find_main_argument(tool_input: Mapping[str, Any]) -> str:
+    """Return the name of the argument that describes a tool call best, or "" if there is none. Its
+    value is a text.
+    """
+    return next((name for name in MAIN_ARGUMENTS if isinstance(tool_input.get(name), str)), "")
 
 
 @dataclass(slots=True)

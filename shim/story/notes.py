@@ -4,8 +4,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shim.core.reading.diagnostics import shorten_end
 from shim.core.reading.values import as_dict, get_text
-from shim.story.events import SessionStep, format_content_text
+from shim.story.events import PROMPT_OUTCOMES, SessionStep, format_content_text
 from shim.story.formatting import format_single_line_value
 
 MAX_FIELDS_CHARS = 300  # for a note that is shown as its fields
@@ -45,7 +46,7 @@ def _format_fields(fields: EventFields) -> str:
     }
     text = format_single_line_value(visible_fields)
     if text:
-        return f": {text[:MAX_FIELDS_CHARS]}{'…' if len(text) > MAX_FIELDS_CHARS else ''}"
+        return f": {shorten_end(text, MAX_FIELDS_CHARS)}"
     return ""
 
 
@@ -97,16 +98,6 @@ def _describe_redaction(fields: EventFields) -> str:
     )
 
 
-_PROMPT_OUTCOMES = {
-    "allow": "allowed",
-    "deny": "denied",
-    "timeout": "denied: no answer in time",
-    "interrupt": "withdrawn because the turn was interrupted",
-    "cancelled": "taken back",
-    "ended": "denied: the session ended",
-}
-
-
 # Client name → phrase. The random suffix that distinguishes clients of the same kind is left out.
 _CLIENT_PHRASES = (
     (
@@ -124,7 +115,7 @@ def _describe_resolved_prompt(fields: EventFields) -> str:
         (f" {phrase}" for pattern, phrase in _CLIENT_PHRASES if pattern.fullmatch(client_name)),
         f" by {client_name}" if client_name else "",
     )
-    return f"permission prompt {_PROMPT_OUTCOMES[fields['how']]}{client_phrase}"
+    return f"permission prompt {PROMPT_OUTCOMES[fields['how']]}{client_phrase}"
 
 
 _NOTE_DESCRIBERS: dict[str, Callable[[EventFields], str]] = {

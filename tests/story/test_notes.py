@@ -58,7 +58,7 @@ def note(kind: str, **fields: Any) -> str:
         (
             "settled",
             {"question": "q", "by": None, "how": "cancelled"},
-            "permission prompt taken back",
+            "permission prompt withdrawn",
         ),
         (
             "task_notification",

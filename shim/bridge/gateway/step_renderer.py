@@ -22,7 +22,7 @@ from shim.story.diff import (
     build_tool_call_diff,
     list_arguments_fully_shown_in_diff,
 )
-from shim.story.events import MAIN_ARGUMENTS, has_only_question_texts_and_options
+from shim.story.events import find_main_argument, has_only_question_texts_and_options
 from shim.story.export.html import build_session_totals_json, build_step_json
 from shim.story.export.view_model import SessionExport, SessionStepView
 from shim.story.model import SessionStepChange, SessionStepTracker
@@ -159,12 +159,7 @@ def build_permission_prompt_json(
         "question": prompt_id,
         "kind": kind,
         "tool": escape_control_chars(tool),
-        "main": _format_value(
-            next(
-                (tool_input[key] for key in MAIN_ARGUMENTS if isinstance(tool_input.get(key), str)),
-                "",
-            )
-        ),
+        "main": _format_value(tool_input.get(find_main_argument(tool_input), "")),
         "fields": fields,
         "diff": difference,
         "message": _format_field(request, "message", "description"),

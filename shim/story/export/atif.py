@@ -15,7 +15,6 @@ from typing import Any
 from shim import __version__
 from shim.core.api_errors import describe_cause
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.values import none_if_empty
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause
 from shim.story.formatting import count_cached_tokens, count_input_tokens
@@ -146,19 +145,13 @@ class _AtifDocument:
         recording = self._recording
         if not self._has_head:
             self._has_head = True
-            head: dict[str, Any] = {
-                "schema_version": ATIF_VERSION,
-                "session_id": none_if_empty(recording.session_id),
-            }
+            head: dict[str, Any] = {"schema_version": ATIF_VERSION}
+            if recording.session_id:
+                head["session_id"] = recording.session_id
             head["agent"] = self._build_agent(
                 recording.answering_vendor_name or "unknown", tools=True
             )
-            self._write(
-                self._dump_redacted(
-                    {name: value for name, value in head.items() if value is not None}
-                )[:-1]
-            )
-            self._write(b',"steps":[')
+            self._write(self._dump_redacted(head)[:-1] + b',"steps":[')
         if self._waiting_lines:
             self._write(self._separator + b",".join(self._waiting_lines))
             self._separator = b","
@@ -203,11 +196,10 @@ class _AtifDocument:
         extra = {
             name: item.facts[name] for name in exported_fields if item.facts.get(name) is not None
         }
-        return (
-            timestamp
-            | {"source": "system", "message": item.text}
-            | ({"extra": extra} if extra else {})
-        )
+        step = timestamp | {"source": "system", "message": item.text}
+        if extra:
+            step["extra"] = extra
+        return step
 
     def _build_reply_step(self, trajectory: _AgentTrajectory, reply: ModelReply) -> dict[str, Any]:
         if reply.first_output_at is None:
@@ -245,9 +237,9 @@ class _AtifDocument:
             step["metrics"] = _build_token_counts(
                 usage, "prompt_tokens", "completion_tokens", "cached_tokens"
             )
-        extra = {"waited_s": round(max(reply.until - reply.at, 0.0), 4)} | (
-            {"stop_reason": reply.stop_reason} if reply.stop_reason else {}
-        )
+        extra: dict[str, Any] = {"waited_s": round(max(reply.until - reply.at, 0.0), 4)}
+        if reply.stop_reason:
+            extra["stop_reason"] = reply.stop_reason
         return step | {"llm_call_count": 1, "extra": extra}
 
     def _build_result(self, trajectory: _AgentTrajectory, call: SessionStep) -> dict[str, Any]:
@@ -317,13 +309,13 @@ class _AtifDocument:
         extra: dict[str, Any] = {
             "exported_by": f"claude-shim {__version__}",
             "recorded_by": header.shim,
-        }
-        extra |= {
             "cwd": header.cwd,
             "platform": header.platform,
             "recording_cut": self._recording.is_incomplete,
         }
-        return extra | ({"repairs": totals.repairs} if totals.repairs else {})
+        if totals.repairs:
+            extra["repairs"] = totals.repairs
+        return extra
 
     def _dump_redacted(self, value: dict[str, Any]) -> bytes:
         return dump_json(value if self._redactor is None else self._redactor.redact_value(value))

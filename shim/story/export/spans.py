@@ -169,11 +169,10 @@ class OtelSpanBuilder:
                 self._ensure_turn(step.at).prompts.append(step.text)
             else:
                 self._prompts.append((step.at, step.text))
-            self._add_input_message(agent_id, "user", [{"type": "text", "content": step.text}])
+            self._add_input_message(agent_id, _build_text_message("user", step.text))
         elif step.kind in ("note", "error", "answer") and self._open_turn is not None:
-            is_free_text = (
-                step.kind == "error" or step.name == "user"
-            )  # these steps have free text, unlike all other steps
+            # these steps have free text, unlike all other steps
+            is_free_text = step.kind == "error" or step.name == "user"
             event_text = step.kind if is_free_text and not self._has_content else step.text
             self._open_turn.add_event(
                 self._recording.convert_to_unix_nanoseconds(step.at),
@@ -186,11 +185,11 @@ class OtelSpanBuilder:
             self._open_turn = _OpenTurn(self._finished_turns + 1, time_s)
         return self._open_turn
 
-    def _add_input_message(self, agent_id: str, role: str, parts: list[dict[str, Any]]) -> None:
+    def _add_input_message(self, agent_id: str, message: dict[str, Any]) -> None:
         if self._has_content:
             messages = self._input_by_agent.setdefault(agent_id, [])
             if len(messages) < MAX_INPUT_MESSAGES:
-                messages.append({"role": role, "parts": parts})
+                messages.append(message)
 
     # -- spans -------------------------------------------------------------------------------------
 
@@ -203,39 +202,30 @@ class OtelSpanBuilder:
         if self._prompts:
             prompt_time_s, text = self._prompts.popleft()
             self._ensure_turn(max(prompt_time_s, time_s)).prompts.append(text)
-        fields: Mapping[str, Any] = {}
+        cause = "cut_off"
         if result is not None:
-            fields = result.facts
+            cause = find_failure_cause(result.facts)
+        result = result or SessionStep(0, "result", time_s)
         attributes = self._build_common_attributes(
             "invoke_agent", self._recording.answering_vendor_name
         )
         if self._recording.model:
             attributes["gen_ai.request.model"] = self._recording.model
-        attributes |= _build_usage_attributes(fields.get("usage"))
-        cost = fields.get("total_cost_usd")
+        attributes |= _build_usage_attributes(result.facts.get("usage"))
+        cost = result.facts.get("total_cost_usd")
         if isinstance(cost, int | float):
             attributes["shim.session.cost_usd"] = float(cost)
-        if result is not None and result.replies:
+        if result.replies:
             attributes["shim.turn.replies"] = result.replies
-        cause = "cut_off"
-        if result is not None:
-            cause = find_failure_cause(fields)
         if cause:
             attributes["error.type"] = cause
         if self._has_content:
-            input_messages = [
-                {"role": "user", "parts": [{"type": "text", "content": text}]}
-                for text in turn.prompts
-            ]
+            input_messages = [_build_text_message("user", text) for text in turn.prompts]
             if input_messages:
                 attributes["gen_ai.input.messages"] = self._dump_redacted(input_messages)
-            if result is not None and result.text:
-                parts = [{"type": "text", "content": result.text}]
-                answer = {
-                    "role": "assistant",
-                    "parts": parts,
-                    "finish_reason": "error" if cause else "stop",
-                }
+            if result.text:
+                answer = _build_text_message("assistant", result.text)
+                answer["finish_reason"] = "error" if cause else "stop"
                 attributes["gen_ai.output.messages"] = self._dump_redacted([answer])
         name = f"invoke_agent {self._recording.answering_vendor_name}".strip()
         interval_s = (turn.start_s, time_s)
@@ -310,7 +300,7 @@ class OtelSpanBuilder:
             attributes["gen_ai.tool.call.arguments"] = self._dump_redacted(call.input)
             attributes["gen_ai.tool.call.result"] = self._dump_redacted(output)
         response = {"type": "tool_call_response", "id": call.call, "response": output}
-        self._add_input_message(agent_id, "tool", [response])
+        self._add_input_message(agent_id, {"role": "tool", "parts": [response]})
         return self._build_span(
             turn_number,
             key,
@@ -449,6 +439,10 @@ def _build_usage_attributes(usage: object) -> dict[str, AttributeValue]:
     if isinstance(counts.get("output_tokens"), int):
         attributes["gen_ai.usage.output_tokens"] = counts["output_tokens"]
     return attributes
+
+
+def _build_text_message(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "parts": [{"type": "text", "content": text}]}
 
 
 def _build_output_message(reply: ModelReply) -> dict[str, Any]:

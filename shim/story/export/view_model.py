@@ -17,7 +17,7 @@ from shim.story.diff import (
     build_tool_call_diff,
     list_arguments_fully_shown_in_diff,
 )
-from shim.story.events import MAIN_ARGUMENTS, find_failure_cause, format_model_name
+from shim.story.events import find_failure_cause, find_main_argument, format_model_name
 from shim.story.formatting import (
     format_cost,
     format_duration,
@@ -263,16 +263,8 @@ class SessionExport:
             self.steps.append(step_view)
         step_view.name = self.format_field_value(step.name)
         tool_input = as_dict(self._redact(step.input))
-        step_view.main = self.format_field_value(
-            next(
-                (
-                    tool_input[name]
-                    for name in MAIN_ARGUMENTS
-                    if isinstance(tool_input.get(name), str)
-                ),
-                "",
-            )
-        )
+        main_argument = tool_input.get(find_main_argument(tool_input), "")
+        step_view.main = self.format_field_value(main_argument)
         self._open_steps[step.number] = _OpenStep(step_view, tool_input, [])
         if step.kind == "call":
             if len(self._step_and_depth_by_call) >= MAX_STEPS:

@@ -14,12 +14,13 @@ from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.values import as_list, escape_control_chars, get_text
 from shim.story.diff import list_arguments_fully_shown_in_diff
-from shim.story.edits import find_edit_diff_lines
+from shim.story.edits import DiffLine, find_edit_diff_lines
 from shim.story.events import (
     MAIN_ARGUMENTS,
     MAX_OPTIONS,
     MAX_QUESTIONS,
     SessionStep,
+    find_main_argument,
     has_only_question_texts_and_options,
 )
 
@@ -45,9 +46,8 @@ def format_arguments(tool_input: Mapping[str, Any]) -> str:
     """Format a tool call's arguments in one line: the main argument, the questions to the user, or
     all arguments.
     """
-    for name in MAIN_ARGUMENTS:
-        if isinstance(tool_input.get(name), str):
-            return format_text_on_one_truncated_line(tool_input[name])
+    if main := find_main_argument(tool_input):
+        return format_text_on_one_truncated_line(tool_input[main])
     if has_only_question_texts_and_options(tool_input):
         return format_text_on_one_truncated_line(
             " ".join(map(_summarize_question, parse_form_questions(tool_input)))
@@ -175,7 +175,7 @@ def _render_arguments(step: SessionStep) -> Iterator[Text]:
         hidden = list_arguments_fully_shown_in_diff(step.name, step.input)
     else:
         hidden = frozenset()
-    main = next((name for name in MAIN_ARGUMENTS if isinstance(step.input.get(name), str)), "")
+    main = find_main_argument(step.input)
     for name, value in sorted(step.input.items(), key=lambda item: item[0] not in MAIN_ARGUMENTS):
         if name in hidden:
             continue
@@ -188,11 +188,16 @@ def _render_arguments(step: SessionStep) -> Iterator[Text]:
         yield head if not more_lines else Text(f"{key}:", style="dim")
         for line in (first, *more_lines) if more_lines else ():
             yield Text(f"  {line}")
-    for sign, text in as_list(edit_lines):
-        yield Text(
-            escape_control_chars(text) if sign == "@" else f"{sign} {escape_control_chars(text)}",
-            style=DIFF_STYLES[sign],
-        )
+    for line in as_list(edit_lines):
+        yield Text(format_diff_line(line), style=DIFF_STYLES[line.sign])
+
+
+def format_diff_line(line: DiffLine) -> str:
+    """Return a line of a diff with its sign. The heading of a part has no sign."""
+    text = escape_control_chars(line.text)
+    if line.sign == "@":
+        return text
+    return f"{line.sign} {text}"
 
 
 def _dump_indented(value: object) -> str:

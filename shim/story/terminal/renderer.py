@@ -21,8 +21,9 @@ from shim.core.reading.values import (
 )
 from shim.story.edits import DiffLine, find_edit_diff_lines
 from shim.story.events import (
-    MAIN_ARGUMENTS,
+    PROMPT_OUTCOMES,
     TODO_SIGNS,
+    find_main_argument,
     format_model_name,
     has_only_question_texts_and_options,
 )
@@ -35,6 +36,7 @@ from shim.story.terminal.arguments import (
     MAX_ARGUMENT_CHARS,
     format_argument,
     format_arguments,
+    format_diff_line,
     format_permission_request_call,
     format_text_on_one_truncated_line,
     format_tool_call,
@@ -61,10 +63,6 @@ NO_VENDOR = "none"  # the vendor name of a turn that could not start
 
 # Kinds of notes whose counts are repeated in the turn's result.
 _COUNTED_NOTES = ("repair", "unknown_event", "redaction")
-_PROMPT_OUTCOMES = {
-    "allow": "allowed", "deny": "denied", "timeout": "denied: no answer in time", "cancelled": "withdrawn",
-    "interrupt": "withdrawn: the turn was interrupted", "ended": "denied: the session ended",
-}  # fmt: skip
 _OUTCOME_SIGNS = {
     "ok": ("✓", "green"),
     "failed": ("✗", "red"),
@@ -127,7 +125,7 @@ class TerminalSessionRenderer:
     def print_notice(self, text: str, style: str = "dim") -> None:
         """Print a message from the shim that is not part of the session."""
         self._last_drawn = "said", 0
-        self._screen.print_text(Text(escape_control_chars(text), style=style))
+        self._print_text(text, style)
 
     def show_input_prompt(self, prompt: str) -> None:
         """Show the prompt for a person's answer."""
@@ -198,20 +196,14 @@ class TerminalSessionRenderer:
         if parts[0] == NO_VENDOR:
             return
         self._separate_from_last("start", step)
-        self._screen.print_text(
-            Text(escape_control_chars(" · ".join(filter(None, parts))), style="dim")
-        )
+        self._print_text(" · ".join(filter(None, parts)), "dim")
         if isinstance(shim_fields, Mapping) and shim_fields.get("unattended"):
-            self._screen.print_text(
-                Text("this agent runs its tools without asking for permission", style="yellow")
-            )
+            self._print_text("this agent runs its tools without asking for permission", "yellow")
 
     def _draw_prompt(self, step: SessionStep) -> None:
         self._separate_from_last("prompt", step)
-        for line in escape_control_chars(step.text).split("\n"):
-            self._screen.print_text(
-                Text(f"> {line}", style="bold cyan"), self._compute_indent(step)
-            )
+        for line in step.text.split("\n"):
+            self._print_text(f"> {line}", "bold cyan", self._compute_indent(step))
 
     def _draw_text(self, step: SessionStep) -> None:
         if step.text.strip():
@@ -251,7 +243,7 @@ class TerminalSessionRenderer:
             head.append(f"  {main[0]}", style="not bold default") if main else head, indent
         )
         for line in (*main[1:], *others):
-            self._screen.print_text(Text(line, style="dim"), indent + INDENT_COLUMNS)
+            self._print_text(line, "dim", indent + INDENT_COLUMNS)
         if step.name == "TodoWrite":
             self._draw_todos(step, indent + INDENT_COLUMNS)
         self._last_drawn, self._last_call_line = ("call", step.number), format_tool_call(step)
@@ -264,9 +256,7 @@ class TerminalSessionRenderer:
         """
         if has_only_question_texts_and_options(step.input):
             return [format_arguments(step.input)], []
-        main_name = next(
-            (name for name in MAIN_ARGUMENTS if isinstance(step.input.get(name), str)), None
-        )
+        main_name = find_main_argument(step.input)
         main = []
         if main_name:
             main = self._truncate_lines(step.input[main_name], MAX_ARGUMENT_LINES)
@@ -286,7 +276,7 @@ class TerminalSessionRenderer:
             line = format_text_on_one_truncated_line(
                 f"{TODO_SIGNS.get(status, '☐')} {format_argument(todo.get('content'))}"
             )
-            self._screen.print_text(Text(line, style=_TODO_STYLES.get(status, "")), indent)
+            self._print_text(line, _TODO_STYLES.get(status, ""), indent)
 
     def _draw_outcome(self, step: SessionStep) -> None:
         self._running_calls.pop(step.number, None)
@@ -315,35 +305,23 @@ class TerminalSessionRenderer:
         limit = MAX_DIFF_LINES
         if self._full:
             limit = len(lines)
-        for sign, text in lines[:limit]:
-            if sign != "@":
-                self._screen.print_text(
-                    Text(
-                        truncate_argument_line(f"{sign} {escape_control_chars(text)}"),
-                        style=DIFF_STYLES[sign],
-                    ),
-                    indent,
-                )
-            else:
-                self._screen.print_text(
-                    Text(escape_control_chars(text), style=DIFF_STYLES[sign]), indent
-                )
+        for line in lines[:limit]:
+            text = truncate_argument_line(format_diff_line(line))
+            self._print_text(text, DIFF_STYLES[line.sign], indent)
         if len(lines) > limit:
-            self._screen.print_text(
-                Text(f"… {pluralize(len(lines) - limit, 'more line')}", style="dim"), indent
-            )
+            self._print_text(f"… {pluralize(len(lines) - limit, 'more line')}", "dim", indent)
 
     def _draw_output(self, step: SessionStep, indent: int) -> None:
         text = format_content_text(step.output).strip("\n")
         if not text.strip():
             if step.outcome != "unanswered":
-                self._screen.print_text(Text("(no output)", style="dim"), indent)
+                self._print_text("(no output)", "dim", indent)
             return
         style = "dim"
         if step.outcome == "failed":
             style = "red"
         for line in self._truncate_lines(text, MAX_OUTPUT_LINES):
-            self._screen.print_text(Text(line, style=style), indent)
+            self._print_text(line, style, indent)
 
     def _draw_question(self, step: SessionStep) -> None:
         if len(self._prompt_times) < MAX_OPEN_CALLS:
@@ -374,16 +352,14 @@ class TerminalSessionRenderer:
 
     def _draw_answer(self, step: SessionStep) -> None:
         waited_s = step.at - self._prompt_times.pop(step.call, step.at)
-        outcome = _PROMPT_OUTCOMES.get(step.text, step.text)
+        outcome = PROMPT_OUTCOMES.get(step.text, step.text)
         reason = as_str(as_dict(step.facts.get("response")).get("message"))
         client = step.facts.get("by")
         text = f"→ {outcome}{f' by {client}' if client else ''} after {waited_s:.1f} s" + (
             f": {reason}" if reason else ""
         )
-        self._screen.print_text(
-            Text(format_text_on_one_truncated_line(text), style="yellow"),
-            self._compute_indent(step) + 2,
-        )
+        line = format_text_on_one_truncated_line(text)
+        self._print_text(line, "yellow", self._compute_indent(step) + 2)
         self._last_drawn = "answer", step.number
 
     def _draw_note(self, step: SessionStep) -> None:
@@ -400,7 +376,7 @@ class TerminalSessionRenderer:
                 MAX_ARGUMENT_LINES,
             )
         )
-        self._screen.print_text(Text(f"· {text}", style="yellow"), self._compute_indent(step))
+        self._print_text(f"· {text}", "yellow", self._compute_indent(step))
 
     def _is_new_controller(self, client: str) -> bool:
         """Return whether a different client now controls the session. If the same client releases
@@ -416,9 +392,7 @@ class TerminalSessionRenderer:
     def _draw_error(self, step: SessionStep) -> None:
         self._separate_from_last("error", step)
         self._remember_error(step.text)
-        self._screen.print_text(
-            Text(escape_control_chars(step.text), style="red"), self._compute_indent(step)
-        )
+        self._print_text(step.text, "red", self._compute_indent(step))
 
     def _remember_error(self, text: str) -> None:
         """Store an error text that was already drawn, so that the turn's result does not repeat it."""
@@ -433,13 +407,16 @@ class TerminalSessionRenderer:
                 text == reason or (len(text) >= MIN_QUOTED_CHARS and text in reason)
                 for text in self._error_texts
             ):
-                self._screen.print_text(Text(escape_control_chars(reason), style="red"))
+                self._print_text(reason, "red")
         self._error_texts.clear()
         for line in render_turn_end(step, self._drawn_notes):
             self._screen.print_text(line)
         self._drawn_notes.clear()
 
     # -- layout ------------------------------------------------------------------------------------
+
+    def _print_text(self, text: str, style: str, indent: int = 0) -> None:
+        self._screen.print_text(Text(escape_control_chars(text), style=style), indent)
 
     def _compute_indent(self, step: SessionStep) -> int:
         if step.parent:
