@@ -445,16 +445,13 @@ def _open_local_socket(
         host_socket = sockets.connect_to_host(registry.get_session_folder(session_id, environment))
     except BlockingIOError:  # the backlog is full, so the host does not accept connections
         raise HostNotAnsweringError(session_id, pid) from None
-    except (FileNotFoundError, ConnectionRefusedError):  # no process is listening
-        raise _add_failure_reason(
-            HostUnavailableError(session_id), session_id, environment
-        ) from None
     except (OSError, ValueError) as error:
-        raise _add_failure_reason(
-            HostUnavailableError(session_id, getattr(error, "strerror", "") or ""),
-            session_id,
-            environment,
-        ) from None
+        reason = ""
+        # If the socket is missing or refuses the connection, no process is listening.
+        if not isinstance(error, FileNotFoundError | ConnectionRefusedError):
+            reason = getattr(error, "strerror", "") or ""
+        unavailable_error = HostUnavailableError(session_id, reason)
+        raise _add_failure_reason(unavailable_error, session_id, environment) from None
     return host_socket, pid
 
 

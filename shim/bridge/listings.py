@@ -12,8 +12,6 @@ from contextlib import suppress
 from queue import SimpleQueue
 from threading import Thread
 
-import orjson
-
 from shim.bridge import sockets
 from shim.bridge.registry import SessionRecord, parse_metadata
 from shim.bridge.relay_process import (
@@ -26,7 +24,7 @@ from shim.bridge.relay_process import (
 from shim.core.bridge.frames import FrameError, encode_frame, parse_frame
 from shim.core.bridge.relay import encode_sessions_request
 from shim.core.errors import explain_os_error
-from shim.core.reading.json_text import dump_json
+from shim.core.reading.json_text import dump_json, parse_json_object
 from shim.core.reading.lines import LineSplitter
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import (
@@ -275,9 +273,8 @@ class SshSessionLister(SessionLister):
     def _request_listings(self, *, includes_ended: bool) -> Sequence[MachineListing]:
         request = encode_sessions_request(includes_ended=includes_ended)
         answer = self._request(request, "sessions")
-        fields = as_list(answer.get("sessions"))
-        sessions = _parse_sessions(self._machine, fields)
-        self._store_answer(fields, is_complete=includes_ended)
+        sessions = _parse_sessions(self._machine, answer)
+        self._store_answer(as_list(answer.get("sessions")), is_complete=includes_ended)
         return [MachineListing(self._machine, sessions, version=get_text(answer, "version"))]
 
     def _store_answer(self, sessions: Sequence[Any], *, is_complete: bool) -> None:
@@ -299,8 +296,7 @@ class SshSessionLister(SessionLister):
     def load_last_listings(self, problem: str) -> Sequence[MachineListing]:
         """Return the last answer of the machine."""
         answer = _load_answer(self._get_folder(), f"{self._machine.name}.json", MAX_ANSWER_BYTES)
-        sessions = _parse_sessions(self._machine, as_list(answer.get("sessions")))
-        sessions = _mark_away(sessions, answer.get("answered_ms"))
+        sessions = _parse_sessions(self._machine, answer, answer.get("answered_ms"))
         return [MachineListing(self._machine, sessions, problem)]
 
     def _get_folder(self) -> str:
@@ -339,12 +335,11 @@ class FleetSessionLister(SessionLister):
         """Return the last answer for the machines."""
         folder = get_fleet_folder(self._environment)
         answer = _load_answer(folder, FLEET_LISTING_FILE, MAX_FLEET_LISTING_BYTES)
-        listings = []
-        for machine, fields in self._select(as_list(answer.get("machines"))):
-            sessions = _parse_sessions(machine, as_list(fields.get("sessions")))
-            sessions = _mark_away(sessions, answer.get("answered_ms"))
-            listings.append(MachineListing(machine, sessions, problem))
-        return listings
+        answered_ms = answer.get("answered_ms")
+        return [
+            MachineListing(machine, _parse_sessions(machine, fields, answered_ms), problem)
+            for machine, fields in self._select(as_list(answer.get("machines")))
+        ]
 
     def _select(self, machines: Sequence[Any]) -> list[tuple[Machine, Mapping[str, Any]]]:
         """Return the requested machines of an answer, with their fields. A machine that the answer
@@ -360,45 +355,42 @@ class FleetSessionLister(SessionLister):
 
 
 def _parse_fleet_machine(machine: Machine, fields: Mapping[str, Any]) -> MachineListing:
-    sessions = _parse_sessions(machine, as_list(fields.get("sessions")))
     if not fields:
-        return MachineListing(machine, sessions, "it is not in the fleet")
+        return MachineListing(machine, (), "it is not in the fleet")
     away = fields.get("away")
     if isinstance(away, int):
         away = min(max(away, 0), MAX_TIME_MS)
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(away / 1000))
-        sessions = _mark_away(sessions, away)
-        return MachineListing(machine, sessions, f"it has not been connected since {since}")
+        problem = f"it has not been connected since {since}"
+        return MachineListing(machine, _parse_sessions(machine, fields, away), problem)
+    sessions = _parse_sessions(machine, fields)
     return MachineListing(machine, sessions, version=get_text(fields, "version"))
 
 
 # -- answers ---------------------------------------------------------------------------------------
 
 
-def _parse_sessions(machine: Machine, sessions: Sequence[Any]) -> list[SessionRecord]:
+def _parse_sessions(
+    machine: Machine, answer: Mapping[str, Any], away_ms: Any = None
+) -> list[SessionRecord]:
+    """Return the sessions in the answer of a machine. `away_ms` is the time of the answer, if the
+    machine does not answer now.
+    """
     records = list[SessionRecord]()
-    for fields in map(as_dict, sessions):
+    for fields in map(as_dict, as_list(answer.get("sessions"))):
         uuid = canonicalize_uuid(str(fields.get("session")))
         if uuid:
             metadata = {
                 key: escape_control_chars(value) if isinstance(value, str) else value
                 for key, value in parse_metadata(fields, uuid).items()
             }
+            if away_ms is not None:
+                metadata["away"] = away_ms
             session_id = f"{machine.name}:{uuid}"
             records.append(SessionRecord(session_id, "", fields.get("alive") is True, metadata))
     return records
 
 
-def _mark_away(sessions: Sequence[SessionRecord], since_ms: Any) -> list[SessionRecord]:
-    """Return the sessions with the time of the last answer as `away`."""
-    return [
-        session._replace(metadata={**session.metadata, "away": since_ms}) for session in sessions
-    ]
-
-
 def _load_answer(folder: str, name: str, max_bytes: int) -> Mapping[str, Any]:
     """Return a stored answer, or {} if there is none."""
-    data = read_state_file(folder, name, max_bytes)
-    with suppress(orjson.JSONDecodeError):
-        return as_dict(orjson.loads(data or b"{}"))
-    return {}
+    return parse_json_object(read_state_file(folder, name, max_bytes) or b"")

@@ -320,32 +320,21 @@ def restore_metadata(folder: str) -> dict[str, Any] | None:
     if not file_names:
         return None
     start_data = load_session_start_data(folder)
-    restored = {
-        key: start_data[key]
-        for key in RESTORED_KEYS
-        if isinstance(start_data.get(key), _KEY_TYPES[key])
-    }
     written_ms = round(
         1000 * max(os.lstat(os.path.join(folder, file_name)).st_mtime for file_name in file_names)
     )
-    defaults = {
-        **dict.fromkeys(_KEY_TYPES),
-        **_DEFAULTS,
-        "created": written_ms,
-        "started": written_ms,
-        "id": shorten_session_id(os.path.basename(folder)),
-    }
     reason = "is missing"
     if METADATA_FILE in file_names:
         reason = "cannot be read"
-    detail = DAMAGED_DETAIL.format(reason)
-    return {
-        **defaults,
-        **restored,
-        "session": os.path.basename(folder),
-        "protocol": None,
-        "detail": detail,
+    session_id = os.path.basename(folder)
+    data = {
+        **{key: start_data.get(key) for key in RESTORED_KEYS},
+        "id": shorten_session_id(session_id),
+        "created": written_ms,
+        "started": written_ms,
+        "detail": DAMAGED_DETAIL.format(reason),
     }
+    return parse_metadata(data, session_id)
 
 
 def is_metadata_damaged(metadata: Mapping[str, Any]) -> bool:
@@ -510,13 +499,10 @@ def parse_metadata(data: Mapping[str, Any], session_id: str) -> dict[str, Any]:
     default.
     """
     metadata = {
-        key: data.get(key) if isinstance(data.get(key), types) else None
+        key: data[key] if isinstance(data.get(key), types) else _DEFAULTS.get(key)
         for key, types in _KEY_TYPES.items()
     }
-    filled = {
-        key: _DEFAULTS.get(key) if value is None else value for key, value in metadata.items()
-    }
-    return {**filled, "protocol": data.get("protocol"), "session": session_id}
+    return {**metadata, "protocol": data.get("protocol"), "session": session_id}
 
 
 def write_metadata(folder: str, metadata: Mapping[str, Any]) -> None:

@@ -138,7 +138,7 @@ def test_file_argument_becomes_the_path_of_a_private_file(tmp_path):
 
 def test_text_of_another_machine_cannot_control_the_terminal():
     fields = {"session": UUID, "state": "\x1b]52;c;", "cwd": "a\0b", "alive": True}
-    (record,) = listings._parse_sessions(Machine("build", "x"), [fields])
+    (record,) = listings._parse_sessions(Machine("build", "x"), {"sessions": [fields]})
     assert "\x1b" not in record.metadata["state"]
     assert "\0" not in record.metadata["cwd"]
     assert "\x1b" not in str(MachineUnavailableError(Machine("build", "x"), "\x1b[2J"))

@@ -14,9 +14,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-import orjson
-
 from shim.core.errors import SystemResourceError
+from shim.core.reading.json_text import dump_json, parse_json_object
 from shim.state.config import get_state_dir
 from shim.state.files import (
     ensure_private_dir,
@@ -167,10 +166,10 @@ class GatewayTokenFile:
         return status.st_mtime_ns, status.st_ino
 
     def _load_file(self) -> GatewayTokenPair | None:
+        data = parse_json_object(read_state_file(self._folder, _FILE_NAME, MAX_FILE_BYTES) or b"")
         try:
-            data = orjson.loads(read_state_file(self._folder, _FILE_NAME, MAX_FILE_BYTES) or b"")
             tokens = GatewayTokenPair(str(data["drive"]), str(data["watch"]))
-        except (orjson.JSONDecodeError, TypeError, KeyError):
+        except KeyError:
             return None
         if min(map(len, tokens)) >= len(_create_token()):
             return tokens
@@ -212,4 +211,4 @@ def _create_token() -> str:
 
 
 def _encode_tokens(tokens: GatewayTokenPair) -> bytes:
-    return orjson.dumps(tokens._asdict())
+    return dump_json(tokens._asdict())
