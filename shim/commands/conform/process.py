@@ -140,7 +140,6 @@ class ClaudeProcess:
         self._read_scope = anyio.CancelScope()
         self.stdout_ended = anyio.Event()
         self._exited = anyio.Event()
-        self._stdout_closed = False
         self._matched_line_count = 0
         self._request_count = 0
         self._descendants: dict[int, bytes] = {}
@@ -208,7 +207,7 @@ class ClaudeProcess:
                         if first_line is None:
                             self._matched_line_count = position
                         return value
-                if self._stdout_closed:
+                if self.stdout_ended.is_set():
                     raise _StdoutClosedError(description)
                 await self._new_output.wait()
         raise _WaitTimeoutError(description)
@@ -251,9 +250,8 @@ class ClaudeProcess:
         """Read stdout to its end and answer the control requests in it."""
         with self._read_scope:
             await self._read_lines()
-        self._stdout_closed = True
-        self._notify_waiters()
         self.stdout_ended.set()
+        self._notify_waiters()
 
     async def _read_lines(self) -> None:
         stdout = self.run.stdout

@@ -94,14 +94,10 @@ def find_test_turn_startup_error(
     The turn is prepared by the same code as a real turn. Only the last step, starting the command,
     is left out.
     """
-    path = find_first_program_on_path("claude", environment.get("PATH", ""))
-    installed_options = {}
-    if path and is_drop_in_script(path):
-        installed_options = read_drop_in_settings(path)[1]
     invocation = Invocation(prompt="hello", print_mode=True, shim_vendor=vendor)
     try:
         prepare_conversation(
-            invocation, installed_options, launcher_class=DryRunLauncher
+            invocation, _read_installed_options(environment), launcher_class=DryRunLauncher
         ).plan_first_child_launch()
     except ShimError as error:
         return error
@@ -116,13 +112,18 @@ def list_default_vendors(settings: ShimSettings, environment: Mapping[str, str])
         if vendor_variable.startswith("replay:"):
             return ()
         return parse_vendor_list(vendor_variable)
-    path = find_first_program_on_path("claude", environment.get("PATH", ""))
-    installed_vendor = None
-    if path and is_drop_in_script(path):
-        installed_vendor = read_drop_in_settings(path)[1].get("vendor")
+    installed_vendor = _read_installed_options(environment).get("vendor")
     if installed_vendor:
         return parse_vendor_list(installed_vendor)
     return settings.vendor
+
+
+def _read_installed_options(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of the drop-in on PATH, or {} if `claude` is another program."""
+    path = find_first_program_on_path("claude", environment.get("PATH", ""))
+    if path and is_drop_in_script(path):
+        return read_drop_in_settings(path)[1]
+    return {}
 
 
 def _check_state_folder(environment: Mapping[str, str]) -> DiagnosisFinding:
@@ -246,48 +247,45 @@ def check_background_sessions(environment: Mapping[str, str]) -> list[DiagnosisF
             OK, f"background sessions: {len(running)} running, {len(sessions) - len(running)} ended"
         )
     ]
-    if crashed_ids := [
-        session.short_id
+    crashed = [
+        session
         for session in sessions
         if session.metadata.get("detail") == registry.HOST_DIED_DETAIL
-    ]:
-        fix = "`claude respawn ID` restarts a session, `claude rm ID` removes it"
-        findings.append(
-            DiagnosisFinding(
-                WARNING, f"the host process of a session crashed: {_format_names(crashed_ids)}", fix
-            )
-        )
-    if silent_ids := [
-        session.short_id
-        for session in running[:MAX_PROBED_HOSTS]
-        if not _is_answering(session, environment)
-    ]:
-        findings.append(
-            DiagnosisFinding(
-                WARNING,
-                f"the host process of a session does not respond: {_format_names(silent_ids)}",
-                "`claude stop ID` stops the session",
-            )
-        )
-    if outdated_ids := [
-        session.short_id for session in running if session.metadata.get("version") != __version__
-    ]:
-        fix = "`claude respawn ID` restarts the session with this version"
-        findings.append(
-            DiagnosisFinding(
-                NOTE,
-                "the host process of a session runs another version of claude-shim: "
-                f"{_format_names(outdated_ids)}",
-                fix,
-            )
-        )
+    ]
+    silent = [
+        session for session in running[:MAX_PROBED_HOSTS] if not _is_answering(session, environment)
+    ]
+    outdated = [session for session in running if session.metadata.get("version") != __version__]
+    for level, problem, affected, fix in (
+        (
+            WARNING,
+            "the host process of a session crashed",
+            crashed,
+            "`claude respawn ID` restarts a session, `claude rm ID` removes it",
+        ),
+        (
+            WARNING,
+            "the host process of a session does not respond",
+            silent,
+            "`claude stop ID` stops the session",
+        ),
+        (
+            NOTE,
+            "the host process of a session runs another version of claude-shim",
+            outdated,
+            "`claude respawn ID` restarts the session with this version",
+        ),
+    ):
+        if affected:
+            findings.append(DiagnosisFinding(level, f"{problem}: {_format_ids(affected)}", fix))
     return findings
 
 
-def _format_names(names: list[str]) -> str:
-    return ", ".join(names[:MAX_LISTED_SESSIONS]) + (
-        f" and {len(names) - MAX_LISTED_SESSIONS} more" if len(names) > MAX_LISTED_SESSIONS else ""
-    )
+def _format_ids(sessions: list[SessionRecord]) -> str:
+    ids = ", ".join(session.short_id for session in sessions[:MAX_LISTED_SESSIONS])
+    if len(sessions) <= MAX_LISTED_SESSIONS:
+        return ids
+    return f"{ids} and {len(sessions) - MAX_LISTED_SESSIONS} more"
 
 
 def _is_answering(session: SessionRecord, environment: Mapping[str, str]) -> bool:

@@ -5,13 +5,13 @@ is part of the package.
 import os
 import re
 import sys
-from difflib import get_close_matches
 from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from shim.core.errors import format_spelling_suggestion
 from shim.core.reading.values import as_list, escape_control_chars
 from shim.story.terminal.console import THEME
 
@@ -83,12 +83,9 @@ def show_help(
         sys.stdout.write(text + "\n")
     else:
         names = [topic.name for topic in all_topics]
-        close_names = get_close_matches(query, names, 1)
-        suggestion = ""
-        if close_names:
-            suggestion = f", did you mean `{close_names[0]}`?"
         raise typer.BadParameter(
-            f"unknown topic or command {escape_control_chars(query[:40])!r}{suggestion}"
+            f"unknown topic or command {escape_control_chars(query[:40])!r}"
+            f"{format_spelling_suggestion(query, names)}"
             f"\nhint: the topics are {', '.join(names)}"
         )
 
