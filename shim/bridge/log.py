@@ -74,9 +74,9 @@ class RecordedSessionLog:
         self._max_log_bytes = max_log_bytes
         self._log_files = _load_log_files(folder)
         if self._log_files:
-            self._last_number = self._log_files[-1].find_last_number()
+            self.last_line_number = self._log_files[-1].find_last_number()
         else:
-            self._last_number = 0
+            self.last_line_number = 0
         self._encoder = RecordingEncoder()
         self._descriptor = -1
         self._file_start_ms = 0  # when the current file was started, in ms since 1970
@@ -87,12 +87,7 @@ class RecordedSessionLog:
         """The number of the oldest line that the log still contains."""
         if self._log_files:
             return self._log_files[0].first_number
-        return self._last_number + 1
-
-    @property
-    def last_line_number(self) -> int:
-        """The number of the last line."""
-        return self._last_number
+        return self.last_line_number + 1
 
     def load_history(self) -> LogHistory:
         """Return what a new host needs from the log of the session's earlier hosts."""
@@ -100,7 +95,7 @@ class RecordedSessionLog:
         for file in self._log_files:
             first_numbers.setdefault(file.generation, file.first_number)
         message_ids = self.list_message_ids() if self.generation > 1 else ()
-        return LogHistory(self.generation, self._last_number, first_numbers, message_ids)
+        return LogHistory(self.generation, self.last_line_number, first_numbers, message_ids)
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -124,19 +119,15 @@ class RecordedSessionLog:
             self._start_next_file(records[0].at_ms)
         file = self._log_files[-1]
         data = []
-        file.extend_index(self._last_number + 1, file.size_bytes, self._encoder.encoded_time_s)
+        file.extend_index(self.last_line_number + 1, file.size_bytes, self._encoder.encoded_time_s)
         for record in records:
             elapsed_s = max(0, record.at_ms - self._file_start_ms) / 1000
             if record.letter == NOTE_LETTER:
-                data.append(
-                    self._encoder.encode_event_record(
-                        NOTE_LETTER, elapsed_s, orjson.loads(record.data)
-                    )
-                )
+                note = orjson.loads(record.data)
+                data.append(self._encoder.encode_event_record(NOTE_LETTER, elapsed_s, note))
             else:
-                data.append(
-                    self._encoder.encode_stream_chunk(record.letter, elapsed_s, record.data + b"\n")
-                )
+                line = record.data + b"\n"
+                data.append(self._encoder.encode_stream_chunk(record.letter, elapsed_s, line))
         chunk = b"".join(data)
         try:
             write_all(self._descriptor, chunk)
@@ -144,13 +135,13 @@ class RecordedSessionLog:
             os.ftruncate(self._descriptor, file.size_bytes)
             raise
         file.size_bytes += len(chunk)
-        self._last_number = max(self._last_number, *(record.number for record in records))
+        self.last_line_number = max(self.last_line_number, *(record.number for record in records))
 
     def _start_next_file(self, start_ms: int) -> None:
         self.close()
         self._encoder = RecordingEncoder()
         self._file_start_ms = start_ms
-        first_number = self._last_number + 1
+        first_number = self.last_line_number + 1
         path = os.path.join(self._folder, f"{self.generation:06}-{first_number:010}{CAST_SUFFIX}")
         start_s = start_ms / 1000
         header = {
@@ -216,11 +207,11 @@ class RecordedSessionLog:
             if index + 1 < len(self._log_files):
                 next_first = self._log_files[index + 1].first_number
             else:
-                next_first = self._last_number + 1
+                next_first = self.last_line_number + 1
             if next_first - 1 <= after_number:
                 continue
             for entry in file.read_entries(after_number):
-                if entry.number > self._last_number or entry.number >= next_first:
+                if entry.number > self.last_line_number or entry.number >= next_first:
                     break
                 entries.append(entry)
                 total_bytes += len(entry.line)
@@ -232,7 +223,7 @@ class RecordedSessionLog:
         """Yield the ids of recently accepted messages, to recognize a message that a client sends
         again.
         """
-        after_number = max(self.first_line_number - 1, self._last_number - MAX_RECENT_LINES)
+        after_number = max(self.first_line_number - 1, self.last_line_number - MAX_RECENT_LINES)
         while entries := self.read(after_number, MAX_RECENT_LINES):
             yield from list_accepted_message_ids(entries)
             after_number = entries[-1].number
@@ -277,10 +268,7 @@ class _LogFile:
                 pieces.append(line.data)
                 if not line.has_newline:
                     continue
-                if len(pieces) > 1:
-                    full_line = b"".join(pieces)
-                else:
-                    full_line = line.data
+                full_line = b"".join(pieces)
                 pieces.clear()
                 if not needs_log_line_number(full_line):
                     continue

@@ -104,20 +104,18 @@ class RecordingSet:
         self.child_id = child.id
         self._failed_attempts = child.failed_attempts
         self._used_ids.add(child.id)
-        requested_id = request.invocation.session_id or canonicalize_uuid(request.invocation.resume)
-        if not requested_id:
-            requested_id = ""
         speed, max_gap_s = self._pace
-        report_folder = request.files.report_folder
         session = ""
         if self._is_passthrough:
-            session = requested_id
+            session = as_str(
+                request.invocation.session_id or canonicalize_uuid(request.invocation.resume)
+            )
         folder = ""
         if not (self._is_single_file or request.prompt):
             folder = os.path.dirname(child.path)
         report = ""
-        if report_folder:
-            report = os.path.join(report_folder, self._report_name)
+        if request.files.report_folder:
+            report = os.path.join(request.files.report_folder, self._report_name)
         replay_request = ReplayRequest(
             child.path,
             child=child.number,

@@ -43,6 +43,21 @@ def build_tool_call_diff(
     return "\n".join(hunks)
 
 
+def list_arguments_beside_diff(
+    tool_name: str, tool_input: Mapping[str, Any], diff: str, max_count: int
+) -> list[tuple[str, Any]]:
+    """Return the arguments of a tool call that its diff does not show. All arguments beyond
+    `max_count` are returned as one argument with the name "…".
+    """
+    diffed = frozenset[str]()
+    if diff:
+        diffed = list_arguments_fully_shown_in_diff(tool_name, tool_input)
+    arguments = [(name, value) for name, value in tool_input.items() if name not in diffed]
+    if len(arguments) <= max_count:
+        return arguments
+    return [*arguments[:max_count], ("…", dict(arguments[max_count:]))]
+
+
 def list_arguments_fully_shown_in_diff(
     tool_name: str, tool_input: Mapping[str, Any]
 ) -> frozenset[str]:

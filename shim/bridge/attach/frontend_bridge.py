@@ -250,11 +250,7 @@ class FrontendSessionBridge:
         for message_id, fields in self._local_services.take_messages_awaiting_initialize(
             request_id, refusal
         ).items():
-            self._send_message(
-                message_id,
-                fields["message"],
-                **{key: fields[key] for key in fields if key != "message"},
-            )
+            self._send_message(message_id, **fields)
 
     def _on_control_request(self, event: Mapping[str, Any]) -> None:
         request = event.get("request")
@@ -322,6 +318,7 @@ class FrontendSessionBridge:
         """Handle one frame from the host. In a `line` frame, `raw` is Claude's line, byte
         for byte.
         """
+        frame_id = str(frame.get("id"))
         match frame.get("kind"):
             case "line":
                 self.lines += self.turn_filter.filter_line(frame["raw"])
@@ -335,15 +332,15 @@ class FrontendSessionBridge:
                     is_denied=frame.get("how") == "deny" and frame.get("by") is None,
                 )
             case "ask":
-                self._on_host_request(str(frame.get("id")), frame.get("request"))
+                self._on_host_request(frame_id, frame.get("request"))
             case "accepted":
-                self.pending_stop_ids.discard(str(frame.get("id")))
-                self._prompt_ids_by_answer.pop(str(frame.get("id")), None)
-                self._early_messages.pop(str(frame.get("id")), None)
+                self.pending_stop_ids.discard(frame_id)
+                self._prompt_ids_by_answer.pop(frame_id, None)
+                self._early_messages.pop(frame_id, None)
             case "response":
-                self._on_request_response(str(frame.get("id")), frame.get("response"))
+                self._on_request_response(frame_id, frame.get("response"))
             case "refused":
-                self._on_refused(str(frame.get("id")), _explain_refusal(frame))
+                self._on_refused(frame_id, _explain_refusal(frame))
             case "state":
                 self.is_busy = frame.get("status") in ("busy", "waiting")
             case "driver":

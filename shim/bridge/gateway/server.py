@@ -179,12 +179,12 @@ def build_gateway_url(
     endpoint: GatewayEndpoint, server_names: GatewayHostsAndOrigins, port: int
 ) -> str:
     """Return the gateway's URL, as shown to users."""
-    if endpoint.has_proxy:
-        return f"https://{endpoint.names[0].lower()}/"
+    name = server_names.authority
     if endpoint.names:
         name = endpoint.names[0].lower()
-        return f"{'https' if server_names.is_secure else 'http'}://{name if ':' in name else f'{name}:{port}'}/"
-    return f"{'https' if server_names.is_secure else 'http'}://{server_names.authority}/"
+        if ":" not in name and not endpoint.has_proxy:
+            name = f"{name}:{port}"
+    return f"{'https' if server_names.is_secure else 'http'}://{name}/"
 
 
 def open_listening_socket(endpoint: GatewayEndpoint) -> socket.socket:

@@ -20,7 +20,7 @@ from shim.core.reading.values import as_dict, as_str, escape_control_chars, get_
 from shim.story.diff import (
     FULL_CONTEXT_LINES,
     build_tool_call_diff,
-    list_arguments_fully_shown_in_diff,
+    list_arguments_beside_diff,
 )
 from shim.story.events import find_main_argument, has_only_question_texts_and_options
 from shim.story.export.html import build_session_totals_json, build_step_json
@@ -132,23 +132,15 @@ def build_permission_prompt_json(
     questions = None
     if tool == QUESTION_TOOL:
         questions = tool_input.get("questions")
-    if difference:
-        diff_keys = list_arguments_fully_shown_in_diff(tool, tool_input)
-    else:
-        diff_keys = frozenset()
-    visible_input = (
-        {"url": request["url"]}
-        if request.get("url")
-        else ()
-        if questions and has_only_question_texts_and_options(tool_input)
-        else tool_input
-    )
-    remaining = [(key, value) for key, value in dict(visible_input).items() if key not in diff_keys]
+    visible_input = tool_input
+    if request.get("url"):
+        visible_input = {"url": request["url"]}
+    elif questions and has_only_question_texts_and_options(tool_input):
+        visible_input = {}
     fields = [
-        (escape_control_chars(key), _format_value(value)) for key, value in remaining[:MAX_FIELDS]
+        (escape_control_chars(key), _format_value(value))
+        for key, value in list_arguments_beside_diff(tool, visible_input, difference, MAX_FIELDS)
     ]
-    if len(remaining) > MAX_FIELDS:
-        fields.append(("…", _format_value(dict(remaining[MAX_FIELDS:]))))
     if questions:
         kind = "ask"
     elif request.get("subtype") == ELICITATION_SUBTYPE:

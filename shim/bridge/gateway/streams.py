@@ -70,6 +70,11 @@ def encode_server_sent_event(kind: str, data: bytes, cursor: LogCursor | None = 
     return b"event: %s\n%sdata: %s\n\n" % (kind.encode(), id_line, lines)
 
 
+def encode_json_event(kind: str, value: Any, cursor: LogCursor | None = None) -> bytes:
+    """Encode a server-sent event whose data is JSON."""
+    return encode_server_sent_event(kind, orjson.dumps(value), cursor)
+
+
 class HostFrame(NamedTuple):
     """A frame that a host sent. In a `line` frame, `raw` contains the bytes of Claude's line."""
 
@@ -121,7 +126,7 @@ class ServerSentEventEncoder:
         if frame.kind == "bye":
             yield self._encode_bye(frame)
         elif frame.kind != "line":
-            yield encode_server_sent_event(frame.kind, orjson.dumps(frame.payload))
+            yield encode_json_event(frame.kind, frame.payload)
         elif (cursor := frame.cursor) is not None:
             yield encode_server_sent_event("line", frame.line, cursor)
         else:
@@ -147,9 +152,7 @@ class ServerSentEventEncoder:
         A browser that reconnects with this id gets status 204 if the session has ended, and stops
         reconnecting.
         """
-        return encode_server_sent_event(
-            "bye", orjson.dumps(escape_control_chars_in_json(frame.payload)), self._position
-        )
+        return encode_json_event("bye", escape_control_chars_in_json(frame.payload), self._position)
 
 
 class SessionStepEventEncoder(ServerSentEventEncoder):
@@ -206,7 +209,7 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
                 self._cwd,
             )
             times = {key: frame.fields[key] for key in ("at", "until") if key in frame.fields}
-            yield encode_server_sent_event("question", orjson.dumps({**prompt, **times}))
+            yield encode_json_event("question", {**prompt, **times})
         elif frame.kind == "gap":
             yield from self._encode_gap(frame)
         elif frame.kind == "welcome":
@@ -216,15 +219,14 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
             raw_id = {}
             if "question" in frame.fields:
                 raw_id = {"question": frame.fields["question"]}
-            yield encode_server_sent_event(
-                frame.kind, orjson.dumps({**escape_control_chars_in_json(frame.payload), **raw_id})
-            )
+            payload = {**escape_control_chars_in_json(frame.payload), **raw_id}
+            yield encode_json_event(frame.kind, payload)
 
     def _encode_gap(self, frame: HostFrame) -> Iterator[bytes]:
         if self._is_synced:
             # Only partial messages are missing. Every numbered line was sent.
             if frame.fields.get("reason") == "slow":
-                yield encode_server_sent_event("gap", orjson.dumps(frame.payload))
+                yield encode_json_event("gap", frame.payload)
         else:
             self._drawing.reset(self._log_number)
 
@@ -243,11 +245,9 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
             key: value for key, value in frame.payload.items() if key not in OMITTED_WELCOME_KEYS
         }
         payload["models"] = as_list(as_dict(frame.payload.get("initialize")).get("models"))
-        yield encode_server_sent_event(
+        yield encode_json_event(
             "welcome",
-            orjson.dumps(
-                {**escape_control_chars_in_json(payload), "questions": fields.get("questions", [])}
-            ),
+            {**escape_control_chars_in_json(payload), "questions": fields.get("questions", [])},
         )
 
     def _encode_line(self, frame: HostFrame, sent_number: int) -> Iterator[bytes]:
@@ -260,10 +260,10 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
         if cursor is None:
             live_part = drawing.renderer.render_partial_message(line)
             if live_part is not None:
-                yield encode_server_sent_event("live", orjson.dumps(live_part))
+                yield encode_json_event("live", live_part)
             return
         if mode := find_reported_permission_mode(line):
-            yield encode_server_sent_event("mode", orjson.dumps({"mode": mode}))
+            yield encode_json_event("mode", {"mode": mode})
         if sent_number < drawing.dropped_number:
             # Other readers are far ahead, so steps that this reader needs were already dropped.
             yield from self._encode_past(LogCursor(cursor.generation, sent_number), cursor.number)
@@ -298,7 +298,7 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
             "began": drawing.renderer.start_ms,
             "left_out": omitted_count,
         }
-        yield encode_server_sent_event("about", orjson.dumps(overview))
+        yield encode_json_event("about", overview)
         yield from _encode_steps(steps)
         yield self._encode_totals()
         # If the last lines have no steps, this id prevents that the browser requests them again.
@@ -306,11 +306,10 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
         has_last_line = bool(steps) and steps[-1].cursor.number == last_number
         if has_last_line or (position is not None and position.number != last_number):
             position = None
-        yield encode_server_sent_event("synced", orjson.dumps({"number": last_number}), position)
+        yield encode_json_event("synced", {"number": last_number}, position)
 
     def _encode_totals(self) -> bytes:
-        totals = self._drawing.renderer.build_session_totals()
-        return encode_server_sent_event("totals", orjson.dumps(totals))
+        return encode_json_event("totals", self._drawing.renderer.build_session_totals())
 
 
 def _encode_steps(steps: Sequence[DrawnStep]) -> Iterator[bytes]:
@@ -323,8 +322,7 @@ def _encode_steps(steps: Sequence[DrawnStep]) -> Iterator[bytes]:
 
 
 def _encode_gap_event(first_number: int, last_number: int, reason: str) -> bytes:
-    gap = {"from": first_number, "to": last_number, "reason": reason}
-    return encode_server_sent_event("gap", orjson.dumps(gap))
+    return encode_json_event("gap", {"from": first_number, "to": last_number, "reason": reason})
 
 
 class EventStreamResponse:

@@ -15,7 +15,7 @@ from shim.story.diff import (
     CONTEXT_LINES,
     FULL_CONTEXT_LINES,
     build_tool_call_diff,
-    list_arguments_fully_shown_in_diff,
+    list_arguments_beside_diff,
 )
 from shim.story.events import find_failure_cause, find_main_argument, format_model_name
 from shim.story.formatting import (
@@ -325,17 +325,7 @@ class SessionExport:
         difference = build_tool_call_diff(
             step.name, tool_input, self._redact(old_text), context_lines=context_lines
         )
-        if difference:
-            diffed_names = list_arguments_fully_shown_in_diff(step.name, tool_input)
-        else:
-            diffed_names = frozenset()
         step_view.diff = self._truncate_clean_text(difference)
-        visible_arguments = [
-            (name, value) for name, value in tool_input.items() if name not in diffed_names
-        ]
-        remaining = []
-        if len(visible_arguments) > MAX_FIELDS:
-            remaining = [("…", dict(visible_arguments[MAX_FIELDS:]))]
         step_view.fields = [
             (
                 self.format_field_value(name),
@@ -343,7 +333,9 @@ class SessionExport:
                     value if isinstance(value, str) else format_value_as_lines(value)
                 ),
             )
-            for name, value in (*visible_arguments[:MAX_FIELDS], *remaining)
+            for name, value in list_arguments_beside_diff(
+                step.name, tool_input, difference, MAX_FIELDS
+            )
         ]
         step_view.output = self._truncate_clean_text(format_content_text(step.output))
 
