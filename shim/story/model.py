@@ -102,24 +102,25 @@ class SessionStepTracker:
 
     def add_user_prompt(self, time_s: float, content: Any) -> list[SessionStepChange]:
         """Add a prompt. `content` is a text or the content blocks of a user message."""
-        time_s = self._advance_time(time_s)
+        self._advance_time(time_s)
         if self.timeline.activity == "idle" or not self._turn_number:
-            self._turn_requested_s = time_s
-            self._start_turn(time_s)
+            self._turn_requested_s = self._time_s
+            self._start_turn()
         else:
             self._queued_prompts += 1
         return self.collect_step_changes(
-            time_s, self._add_complete_step(time_s, "prompt", text=format_content_text(content))
+            self._add_complete_step("prompt", text=format_content_text(content))
         )
 
     def add_claude_event(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
         """Add an event of Claude's stream. Only the readable part of a malformed event is used."""
         handler = _HANDLERS.get(str(event.get("type")))
+        if handler is None:
+            return []
+        self._advance_time(time_s)
         changes: list[SessionStepChange] = []
         try:
-            for change in (
-                handler(self, self._advance_time(time_s), event) if handler is not None else ()
-            ):
+            for change in handler(self, event):
                 changes.append(change)
         except (
             AttributeError,
@@ -131,7 +132,7 @@ class SessionStepTracker:
             RecursionError,
         ):
             pass
-        return self.collect_step_changes(time_s, changes)
+        return self.collect_step_changes(changes)
 
     def add_session_line(self, time_s: float, line: Mapping[str, Any]) -> list[SessionStepChange]:
         """Add a line of a background session's stream. This stream also replays the messages that
@@ -146,10 +147,8 @@ class SessionStepTracker:
 
     def add_recorder_note(self, time_s: float, note: Mapping[str, Any]) -> list[SessionStepChange]:
         """Add a recorder note, for example about a repair or a timeout."""
-        changes = self._add_note(
-            self._advance_time(time_s), get_text(note, "kind", "note"), facts=note
-        )
-        return self.collect_step_changes(time_s, changes)
+        self._advance_time(time_s)
+        return self.collect_step_changes(self._add_note(get_text(note, "kind", "note"), facts=note))
 
     def add_frontend_message(
         self, time_s: float, event: Mapping[str, Any]
@@ -157,19 +156,17 @@ class SessionStepTracker:
         """Add a line that a frontend sent: a prompt, an answer to a permission prompt, an
         interrupt, or a change of model or permission mode. Other lines are ignored.
         """
-        time_s = self._advance_time(time_s)
+        self._advance_time(time_s)
         if event.get("type") == "user" and isinstance(event.get("message"), Mapping):
             return self.add_user_prompt(time_s, event["message"].get("content"))
         if event.get("type") == "control_response":
-            return self.collect_step_changes(
-                time_s, self._add_answer(time_s, event.get("response"))
-            )
+            return self.collect_step_changes(self._add_answer(event.get("response")))
         request = event.get("request")
         if (
             isinstance(request, Mapping)
             and (kind := str(request.get("subtype"))) in _SETTING_REQUESTS
         ):
-            return self.collect_step_changes(time_s, self._add_note(time_s, kind, facts=request))
+            return self.collect_step_changes(self._add_note(kind, facts=request))
         return []
 
     def add_permission_answer(
@@ -178,28 +175,22 @@ class SessionStepTracker:
         """Add the outcome of a permission prompt in a session with several clients. `outcome` is
         `allow`, `deny`, or the reason why the prompt was closed without an answer.
         """
-        response = (
-            {"response": {"behavior": outcome}}
-            if outcome in ("allow", "deny")
-            else {"subtype": outcome}
-        )
+        self._advance_time(time_s)
+        fields: dict[str, Any] = {"subtype": outcome}
+        if outcome in ("allow", "deny"):
+            fields = {"response": {"behavior": outcome}}
         return self.collect_step_changes(
-            time_s,
-            self._add_answer(
-                self._advance_time(time_s), {"request_id": request_id, "by": client, **response}
-            ),
+            self._add_answer({"request_id": request_id, "by": client, **fields})
         )
 
     def end_open_steps(self, time_s: float) -> list[SessionStepChange]:
         """End all open steps at the end of the session."""
-        time_s = self._advance_time(time_s)
-        changes = self.collect_step_changes(time_s, self._close_all_steps(time_s))
-        self.timeline.switch_activity(time_s, self.timeline.activity)
+        self._advance_time(time_s)
+        changes = self.collect_step_changes(self._close_all_steps())
+        self.timeline.switch_activity(self._time_s, self.timeline.activity)
         return changes
 
-    def collect_step_changes(
-        self, time_s: float, changes: Iterable[SessionStepChange]
-    ) -> list[SessionStepChange]:
+    def collect_step_changes(self, changes: Iterable[SessionStepChange]) -> list[SessionStepChange]:
         """Return the changes of one `add_` method as a list. All changes pass through this method,
         so that a subclass can observe them.
         """
@@ -207,71 +198,69 @@ class SessionStepTracker:
 
     # -- events ------------------------------------------------------------------------------------
 
-    def _on_system(self, time_s: float, event: Mapping[str, Any]) -> Iterator[SessionStepChange]:
+    def _on_system(self, event: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         kind = str(event.get("subtype"))
         if kind == "init":
-            yield from self._on_init(time_s, event)
+            yield from self._on_init(event)
         elif kind == "permission_denied" and str(event.get("tool_use_id")) in self._open_calls:
             self._open_calls[str(event.get("tool_use_id"))].outcome = "denied"
         elif kind not in _IGNORED_EVENTS and not (
             kind == "hook_response" and not event.get("exit_code")
         ):
-            yield from self._add_note(time_s, kind, facts=event)
+            yield from self._add_note(kind, facts=event)
 
-    def _on_init(self, time_s: float, event: Mapping[str, Any]) -> Iterator[SessionStepChange]:
+    def _on_init(self, event: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         previous_session_id = self.session_id
         self.session_id = get_text(event, "session_id")
         self.model = get_text(event, "model")
         if vendor := find_vendor_name(event):
             self.vendor = vendor
         if self._queued_prompts:
-            self._ensure_turn(time_s)
+            self._ensure_turn()
         if not previous_session_id or previous_session_id != self.session_id:
-            yield from self._add_complete_step(time_s, "start", text=self.model, facts=event)
+            yield from self._add_complete_step("start", text=self.model, facts=event)
 
-    def _on_stream_event(
-        self, time_s: float, line: Mapping[str, Any]
-    ) -> Iterator[SessionStepChange]:
+    def _on_stream_event(self, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         kind = get_stream_event(line).get("type")
         parent = get_parent_call_id(line)
         if kind == "message_start":
             self._streamed_blocks.pop(parent, None)
-            self._ensure_turn(time_s)
+            self._ensure_turn()
         elif kind == "content_block_delta":
             key, fragment = get_fragment(get_delta(line))
             if fragment and key != "partial_json":
-                self._ensure_turn(time_s)
+                self._ensure_turn()
                 yield from self._extend_block(
-                    time_s, "thinking" if key == "thinking" else "text", parent, fragment
+                    "thinking" if key == "thinking" else "text", parent, fragment
                 )
         elif kind in ("content_block_start", "content_block_stop", "message_stop"):
-            yield from self._close_block(time_s, parent)
+            yield from self._close_block(parent)
 
-    def _on_assistant(self, time_s: float, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
+    def _on_assistant(self, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         message = line["message"]
         parent = get_parent_call_id(line)
-        self._ensure_turn(time_s)
+        self._ensure_turn()
         is_error = message.get("model") == "<synthetic>" and bool(line.get("error"))
         if not parent and not is_error:
             self._count_reply(as_str(message.get("id")))
         for block in list_content_blocks(line):
             kind = str(block.get("type"))
             if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
-                yield from self._close_block(time_s, parent)
-                yield from self._open_call(time_s, block, parent)
+                yield from self._close_block(parent)
+                yield from self._open_call(block, parent)
             elif kind.endswith("_tool_result"):
-                yield from self._add_tool_result(time_s, block, None, parent)
+                yield from self._add_tool_result(block, None, parent)
             elif kind == "text" and is_error:
-                yield from self._close_block(time_s, parent)
+                yield from self._close_block(parent)
                 yield from self._add_complete_step(
-                    time_s, "error", text=str(block.get("text")), parent=parent, facts=line
+                    "error", text=str(block.get("text")), parent=parent, facts=line
                 )
             elif kind in ("text", "thinking"):
                 yield from self._add_block(
-                    time_s, "text" if kind == "text" else "thinking", parent, block.get(kind)
+                    "text" if kind == "text" else "thinking", parent, block.get(kind)
                 )
             elif kind == "redacted_thinking":
-                yield from self._add_block(time_s, "thinking", parent, "")
+                yield from self._add_block("thinking", parent, "")
 
     def _count_reply(self, message_id: str) -> None:
         """Count a message of the main agent once. The content blocks of a message arrive in several
@@ -282,7 +271,7 @@ class SessionStepTracker:
         self._last_message_id = message_id
 
     def _add_block(
-        self, time_s: float, kind: StepKind, parent: str, full_text: Any
+        self, kind: StepKind, parent: str, full_text: Any
     ) -> Iterator[SessionStepChange]:
         """Add a complete content block. Text that was already streamed is not reported again."""
         full_text = as_str(full_text)
@@ -293,11 +282,11 @@ class SessionStepTracker:
             and is_same_block_text(streamed_text := block.join_text(), full_text)
         ):
             if full_text.startswith(streamed_text) and len(full_text) > len(streamed_text):
-                yield from self._extend_block(time_s, kind, parent, full_text[len(streamed_text) :])
-            yield from self._close_block(time_s, parent)
+                yield from self._extend_block(kind, parent, full_text[len(streamed_text) :])
+            yield from self._close_block(parent)
             self._streamed_blocks[parent].pop()
             return
-        yield from self._close_block(time_s, parent)
+        yield from self._close_block(parent)
         for index, (streamed_kind, streamed_text) in enumerate(
             self._streamed_blocks.get(parent, [])
         ):
@@ -308,9 +297,9 @@ class SessionStepTracker:
                 full_text = full_text[len(streamed_text) :]
                 break
         if full_text or kind == "thinking":
-            yield from self._add_complete_step(time_s, kind, text=full_text, parent=parent)
+            yield from self._add_complete_step(kind, text=full_text, parent=parent)
 
-    def _on_user(self, time_s: float, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
+    def _on_user(self, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         if line.get("isReplay"):
             return
         blocks = list_content_blocks(line)
@@ -322,10 +311,9 @@ class SessionStepTracker:
             extra = line.get("tool_use_result")
         for block in blocks:
             if block.get("type") == "tool_result":
-                yield from self._add_tool_result(time_s, block, extra, parent)
+                yield from self._add_tool_result(block, extra, parent)
             elif block.get("type") == "text":
                 yield from self._add_complete_step(
-                    time_s,
                     "note",
                     text=str(block.get("text")),
                     name="user",
@@ -333,9 +321,7 @@ class SessionStepTracker:
                     facts=line,
                 )
 
-    def _on_control_request(
-        self, time_s: float, line: Mapping[str, Any]
-    ) -> Iterator[SessionStepChange]:
+    def _on_control_request(self, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         request = line["request"]
         if not is_permission_request(request):
             return
@@ -343,7 +329,6 @@ class SessionStepTracker:
         call_id = get_text(request, "tool_use_id")
         changes = list(
             self._add_complete_step(
-                time_s,
                 "question",
                 text=name,
                 name=name,
@@ -354,39 +339,34 @@ class SessionStepTracker:
         )
         if len(self._pending_prompts) < MAX_OPEN_CALLS:
             self._pending_prompts[str(line.get("request_id"))] = changes[0].step
-            self.timeline.switch_activity(time_s, "person")
+            self.timeline.switch_activity(self._time_s, "person")
         yield from changes
 
-    def _on_cancel(self, time_s: float, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
-        yield from self._add_answer(
-            time_s, {"request_id": line.get("request_id"), "subtype": "withdrawn"}
-        )
+    def _on_cancel(self, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
+        yield from self._add_answer({"request_id": line.get("request_id"), "subtype": "withdrawn"})
 
-    def _on_conversation_reset(
-        self, time_s: float, line: Mapping[str, Any]
-    ) -> Iterator[SessionStepChange]:
-        yield from self._add_note(time_s, "conversation_reset", facts=line)
+    def _on_conversation_reset(self, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
+        yield from self._add_note("conversation_reset", facts=line)
 
-    def _on_rate_limit(self, time_s: float, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
+    def _on_rate_limit(self, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         if line["rate_limit_info"].get("status") != "allowed":
-            yield from self._add_note(time_s, "rate_limit", facts=line)
+            yield from self._add_note("rate_limit", facts=line)
 
-    def _on_result(self, time_s: float, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
-        yield from self._close_all_steps(time_s)
+    def _on_result(self, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
+        yield from self._close_all_steps()
         self._streamed_blocks.clear()
-        self.timeline.switch_activity(time_s, "idle")
+        self.timeline.switch_activity(self._time_s, "idle")
         previous_cost = self.totals.cost_usd
         yield from self._add_result_totals(line)
         turn_start_s = self._turn_requested_s
         if self._queued_prompts:
-            self._turn_requested_s = time_s
+            self._turn_requested_s = self._time_s
         else:
             self._turn_requested_s = None
         if turn_start_s is None:
-            turn_start_s = time_s
+            turn_start_s = self._time_s
         cost = self.totals.cost_usd - previous_cost
         yield from self._add_complete_step(
-            time_s,
             "result",
             text=get_text(line, "result"),
             facts=line,
@@ -420,68 +400,63 @@ class SessionStepTracker:
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def _create_step(self, time_s: float, kind: StepKind, **fields: Any) -> SessionStep:
+    def _create_step(self, kind: StepKind, **fields: Any) -> SessionStep:
         self._step_count += 1
-        return SessionStep(self._step_count, kind, time_s, turn=self._turn_number, **fields)
+        return SessionStep(self._step_count, kind, self._time_s, turn=self._turn_number, **fields)
 
-    def _add_complete_step(
-        self, time_s: float, kind: StepKind, **fields: Any
-    ) -> Iterator[SessionStepChange]:
-        step = self._create_step(time_s, kind, until=time_s, **fields)
+    def _add_complete_step(self, kind: StepKind, **fields: Any) -> Iterator[SessionStepChange]:
+        step = self._create_step(kind, until=self._time_s, **fields)
         yield SessionStepChange("begin", step)
         yield SessionStepChange("end", step)
 
-    def _add_note(self, time_s: float, name: str, **fields: Any) -> Iterator[SessionStepChange]:
-        return self._add_complete_step(time_s, "note", text=name, name=name, **fields)
+    def _add_note(self, name: str, **fields: Any) -> Iterator[SessionStepChange]:
+        return self._add_complete_step("note", text=name, name=name, **fields)
 
     def _extend_block(
-        self, time_s: float, kind: StepKind, parent: str, fragment: str
+        self, kind: StepKind, parent: str, fragment: str
     ) -> Iterator[SessionStepChange]:
         block = self._open_blocks.get(parent)
         if block is not None and block.step.kind != kind:
-            yield from self._close_block(time_s, parent)
+            yield from self._close_block(parent)
             block = None
         if block is None:
             if len(self._open_blocks) >= MAX_OPEN_BLOCKS:
-                yield from self._close_block(time_s, next(iter(self._open_blocks)))
+                yield from self._close_block(next(iter(self._open_blocks)))
             block = self._open_blocks[parent] = StreamedContentBlock(
-                self._create_step(time_s, kind, parent=parent)
+                self._create_step(kind, parent=parent)
             )
             yield SessionStepChange("begin", block.step)
         block.add_fragment(fragment)
         yield SessionStepChange("more", block.step, fragment)
 
-    def _close_block(self, time_s: float, parent: str) -> Iterator[SessionStepChange]:
+    def _close_block(self, parent: str) -> Iterator[SessionStepChange]:
         block = self._open_blocks.pop(parent, None)
         if block is not None:
             step = block.step
             step.text = block.join_text()
-            step.until = time_s
+            step.until = self._time_s
             streamed = self._streamed_blocks.setdefault(parent, [])
             streamed.append((step.kind, step.text))
             del streamed[:-MAX_OPEN_BLOCKS]
             yield SessionStepChange("end", step)
 
-    def _close_all_steps(self, time_s: float) -> Iterator[SessionStepChange]:
+    def _close_all_steps(self) -> Iterator[SessionStepChange]:
         """End all open steps. Open tool calls get the outcome `unanswered`."""
         for key in list(self._open_blocks):
-            yield from self._close_block(time_s, key)
+            yield from self._close_block(key)
         for prompt_step in self._pending_prompts.values():
-            self._add_prompt_wait(time_s, prompt_step)
+            self._add_prompt_wait(prompt_step)
         self._pending_prompts.clear()
         calls = self._open_calls
         self._open_calls = {}
         for step in calls.values():
-            yield self._close_call(time_s, step, step.outcome or "unanswered")
+            yield self._close_call(step, step.outcome or "unanswered")
 
-    def _open_call(
-        self, time_s: float, block: Mapping[str, Any], parent: str
-    ) -> Iterator[SessionStepChange]:
+    def _open_call(self, block: Mapping[str, Any], parent: str) -> Iterator[SessionStepChange]:
         call_id = str(block.get("id"))
         if call_id in self._open_calls:
             return
         step = self._create_step(
-            time_s,
             "call",
             call=call_id,
             name=str(block.get("name")),
@@ -491,25 +466,23 @@ class SessionStepTracker:
         self.totals.calls += 1
         yield SessionStepChange("begin", step)
         if len(self._open_calls) >= MAX_OPEN_CALLS:
-            yield self._close_call(time_s, step, "unanswered")
+            yield self._close_call(step, "unanswered")
             return
         self._open_calls[call_id] = step
-        self._update_activity(time_s)
+        self._update_activity()
 
     def _add_tool_result(
-        self, time_s: float, block: Mapping[str, Any], extra: Any, parent: str
+        self, block: Mapping[str, Any], extra: Any, parent: str
     ) -> Iterator[SessionStepChange]:
         call_id = str(block.get("tool_use_id"))
         step = self._open_calls.get(call_id)
         content = block.get("content")
         if step is None:  # a repeated result, or a result after the end of the turn
-            yield from self._add_note(
-                time_s, "late_result", call=call_id, output=content, parent=parent
-            )
+            yield from self._add_note("late_result", call=call_id, output=content, parent=parent)
             return
         for request_id, prompt_step in list(self._pending_prompts.items()):
             if prompt_step.call == call_id:
-                self._add_prompt_wait(time_s, prompt_step)
+                self._add_prompt_wait(prompt_step)
                 del self._pending_prompts[request_id]
         del self._open_calls[call_id]
         step.output = content
@@ -517,25 +490,25 @@ class SessionStepTracker:
         outcome = "ok"
         if block.get("is_error"):
             outcome = step.outcome or "failed"
-        change = self._close_call(time_s, step, outcome)
-        self._update_activity(time_s)
+        change = self._close_call(step, outcome)
+        self._update_activity()
         yield change
 
-    def _close_call(self, time_s: float, step: SessionStep, outcome: str) -> SessionStepChange:
-        step.until = time_s
+    def _close_call(self, step: SessionStep, outcome: str) -> SessionStepChange:
+        step.until = self._time_s
         step.outcome = outcome
         self.totals.add_call_outcome(outcome)
         if outcome == "failed" and len(self._failed_calls) < MAX_OPEN_CALLS:
             self._failed_calls[step.call] = step
         return SessionStepChange("end", step)
 
-    def _add_answer(self, time_s: float, response: Any) -> Iterator[SessionStepChange]:
+    def _add_answer(self, response: Any) -> Iterator[SessionStepChange]:
         if not isinstance(response, Mapping):
             return
         prompt_step = self._pending_prompts.pop(str(response.get("request_id")), None)
         if prompt_step is None:
             return
-        self._add_prompt_wait(time_s, prompt_step)
+        self._add_prompt_wait(prompt_step)
         answer = response.get("response")
         if isinstance(answer, Mapping):
             decision = str(answer.get("behavior"))
@@ -543,9 +516,8 @@ class SessionStepTracker:
             decision = str(response.get("subtype"))
         if decision == "deny" and prompt_step.call in self._open_calls:
             self._open_calls[prompt_step.call].outcome = "denied"
-        self._update_activity(time_s)
+        self._update_activity()
         yield from self._add_complete_step(
-            time_s,
             "answer",
             text=decision,
             name=prompt_step.name,
@@ -553,45 +525,44 @@ class SessionStepTracker:
             facts=response,
         )
 
-    def _add_prompt_wait(self, time_s: float, prompt_step: SessionStep) -> None:
+    def _add_prompt_wait(self, prompt_step: SessionStep) -> None:
         """Add the time since a permission prompt was shown to its tool call's `prompt_wait_s`."""
         call = self._open_calls.get(prompt_step.call)
         if call is not None:
-            call.prompt_wait_s += max(time_s - prompt_step.at, 0.0)
+            call.prompt_wait_s += max(self._time_s - prompt_step.at, 0.0)
 
     # -- time --------------------------------------------------------------------------------------
 
-    def _advance_time(self, time_s: float) -> float:
-        """Advance the current time to `time_s` and return it. An earlier `time_s` is ignored."""
+    def _advance_time(self, time_s: float) -> None:
+        """Advance the current time to `time_s`. An earlier `time_s` is ignored."""
         self._time_s = self.totals.duration_s = max(time_s, self._time_s)
-        return self._time_s
 
-    def _start_turn(self, time_s: float) -> None:
+    def _start_turn(self) -> None:
         self._turn_number += 1
         if self._turn_requested_s is None:
-            self._turn_requested_s = time_s
+            self._turn_requested_s = self._time_s
         self._queued_prompts = max(self._queued_prompts - 1, 0)
-        self.timeline.switch_activity(time_s, "model")
+        self.timeline.switch_activity(self._time_s, "model")
 
-    def _ensure_turn(self, time_s: float) -> None:
+    def _ensure_turn(self) -> None:
         """Start a turn if none is running."""
         if self.timeline.activity == "idle":
-            self._start_turn(time_s)
+            self._start_turn()
 
-    def _update_activity(self, time_s: float) -> None:
+    def _update_activity(self) -> None:
         """Set the current activity from the open permission prompts and tool calls."""
         if self.timeline.activity == "idle":
             return
         if self._pending_prompts:
-            self.timeline.switch_activity(time_s, "person")
+            self.timeline.switch_activity(self._time_s, "person")
         elif self._open_calls:
-            self.timeline.switch_activity(time_s, "tool")
+            self.timeline.switch_activity(self._time_s, "tool")
         else:
-            self.timeline.switch_activity(time_s, "model")
+            self.timeline.switch_activity(self._time_s, "model")
 
 
 _HANDLERS: dict[
-    str, Callable[[SessionStepTracker, float, Mapping[str, Any]], Iterator[SessionStepChange]]
+    str, Callable[[SessionStepTracker, Mapping[str, Any]], Iterator[SessionStepChange]]
 ] = {
     "system": SessionStepTracker._on_system,
     "stream_event": SessionStepTracker._on_stream_event,

@@ -248,11 +248,9 @@ class SessionTrace(SessionStepTracker):
         self.replies.close_open_replies(time_s)
         return changes
 
-    def collect_step_changes(
-        self, time_s: float, changes: Iterable[SessionStepChange]
-    ) -> list[SessionStepChange]:
-        emitted = super().collect_step_changes(time_s, changes)
-        self.replies.add_step_changes(time_s, emitted)
+    def collect_step_changes(self, changes: Iterable[SessionStepChange]) -> list[SessionStepChange]:
+        emitted = super().collect_step_changes(changes)
+        self.replies.add_step_changes(self._time_s, emitted)
         return emitted
 
 

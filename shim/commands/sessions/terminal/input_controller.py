@@ -38,7 +38,7 @@ class TerminalInputController:
         self.editor = LineEditor()
         self.prompt = QuestionPrompt("")
         self.has_left = False
-        self.has_failed = False  # the host has refused a frame
+        self.has_failed = False  # a frame or a line had no effect
         # The user has pressed Tab to type a message while a prompt is open.
         self.is_composing = False
         # Message id → text of sent messages that the host has not replayed yet.
@@ -108,7 +108,6 @@ class TerminalInputController:
         if reply["kind"] == "accepted":
             self._report_done(request)
             return
-        self.has_failed = True
         text = self.pending_messages.pop(request_id, "")
         if text and not self.editor.text:
             self.editor.set_text(text)
@@ -117,7 +116,12 @@ class TerminalInputController:
         if reply.get("driver"):
             hint = "; Ctrl-T takes control"
         reason = get_text(reply, "text", get_text(reply, "reason"))
-        self.view.draw_shim_notice(f"✗ {format_text_on_one_truncated_line(reason)}{hint}")
+        self._report_problem(f"{format_text_on_one_truncated_line(reason)}{hint}")
+
+    def _report_problem(self, text: str) -> None:
+        """Print why a frame or a line has no effect."""
+        self.has_failed = True
+        self.view.draw_shim_notice(f"✗ {text}")
 
     def _report_done(self, request: Frame) -> None:
         """Print the effect of a slash command if no session line will show it."""
@@ -245,8 +249,7 @@ class TerminalInputController:
             decision = None
             problem = ""
         if problem:
-            self.has_failed = True
-            self.view.draw_shim_notice(f"✗ {problem}")
+            self._report_problem(problem)
         elif decision is not None:
             self.send_answer(decision)
         elif not has_open_prompt or self.prompt.form is None:
@@ -261,8 +264,7 @@ class TerminalInputController:
         if command is None:
             return False
         if command.argument == REQUIRED_ARGUMENT and not argument.strip():
-            self.has_failed = True
-            self.view.draw_shim_notice(f"✗ {name} {command.argument} {command.description}")
+            self._report_problem(f"{name} {command.argument} {command.description}")
         else:
             command.run(self, argument.strip())
         return True
@@ -274,11 +276,10 @@ class TerminalInputController:
         turn.
         """
         if not self.view.can_control:
-            self.has_failed = True
             self.editor.set_text(text)
             controller = format_text_on_one_truncated_line(str(self.view.controller))
-            self.view.draw_shim_notice(
-                f"✗ {controller} has control: press Ctrl-T or type /take to take control"
+            self._report_problem(
+                f"{controller} has control: press Ctrl-T or type /take to take control"
             )
             return
         request_id = create_uuid()
@@ -324,8 +325,7 @@ class TerminalInputController:
         if self.prompt.request_id:
             self.send_answer(self.prompt.build_denial_decision())
         else:
-            self.has_failed = True
-            self.view.draw_shim_notice("✗ there is no open prompt for /no")
+            self._report_problem("there is no open prompt for /no")
 
     def leave_session(self) -> None:
         """Detach from the session, which continues."""
