@@ -4,8 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.reading.diagnostics import shorten_end
-from shim.core.reading.values import as_dict, get_text
+from shim.core.reading.values import as_dict, get_text, shorten_end
 from shim.story.events import PROMPT_OUTCOMES, SessionStep, format_content_text
 from shim.story.formatting import format_single_line_value
 

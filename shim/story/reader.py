@@ -77,7 +77,7 @@ class RecordedSessionStepReader:
         yield from ((self._time_s, change) for change in self.close())
 
     def feed(self, record: RecordingRecord) -> list[SessionStepChange]:
-        self._time_s = time_s = record.time_s
+        self._time_s = record.time_s
         letter = record.code
         if letter == "i":
             return self._flush_pending_result() + self._add_sent_record(record)
@@ -88,11 +88,11 @@ class RecordedSessionStepReader:
         if not self._prompt_added:
             changes = self._add_prompt()
         if letter == "n":
-            changes += self._add_note(time_s, record.fields)
+            changes += self._add_note(record.fields)
         elif letter == self._source_letter == "O":
-            changes += self._add_events(time_s, self._complete_line(record))
+            changes += self._add_events(self._complete_line(record))
         elif self._source_letter == "o" and letter in "osx":
-            changes += self._add_child_record(time_s, record)
+            changes += self._add_child_record(record)
         elif letter == "O" and not self._is_translatable:
             changes += self._add_plain_output(record)
         return changes
@@ -105,7 +105,7 @@ class RecordedSessionStepReader:
             splitter.close()
         if self._child_stream is not None and not self._child_stream.is_turn_finished:
             lines, _ = self._child_stream.close(None, self._stderr.to_text())
-            changes += self._add_translated_lines(self._time_s, lines)
+            changes += self._add_translated_lines(lines)
         return changes + self._flush_pending_result() + self.story.end_open_steps(self._time_s)
 
     def _add_prompt(self) -> list[SessionStepChange]:
@@ -127,17 +127,17 @@ class RecordedSessionStepReader:
         return [
             change
             for event in parse_json_objects(self._complete_line(record))
-            for change in self.story.add_frontend_message(record.time_s, event)
+            for change in self.story.add_frontend_message(self._time_s, event)
         ]
 
-    def _add_events(self, time_s: float, lines: bytes) -> list[SessionStepChange]:
+    def _add_events(self, lines: bytes) -> list[SessionStepChange]:
         return [
             change
             for event in parse_json_objects(lines)
-            for change in self.story.add_claude_event(time_s, event)
+            for change in self.story.add_claude_event(self._time_s, event)
         ]
 
-    def _add_note(self, time_s: float, note: Mapping[str, Any]) -> list[SessionStepChange]:
+    def _add_note(self, note: Mapping[str, Any]) -> list[SessionStepChange]:
         """Add a recorder note as a step. A `result` note is not a step; it completes the turn's
         result.
         """
@@ -152,24 +152,24 @@ class RecordedSessionStepReader:
             and not self._child_stream.is_turn_finished
         ):
             self._child_stream.turn.record_interrupt()
-        return self.story.add_recorder_note(time_s, note)
+        return self.story.add_recorder_note(self._time_s, note)
 
-    def _add_child_record(self, time_s: float, record: RecordingRecord) -> list[SessionStepChange]:
+    def _add_child_record(self, record: RecordingRecord) -> list[SessionStepChange]:
         """Translate a record of the child's output or exit. A translated result is stored until the
         following `result` note arrives.
         """
         changes = []
         if record.code != "x":
             changes = self._flush_pending_result()
-        return changes + self._add_translated_lines(time_s, self._translate_record(record))
+        return changes + self._add_translated_lines(self._translate_record(record))
 
-    def _add_translated_lines(self, time_s: float, lines: bytes) -> list[SessionStepChange]:
+    def _add_translated_lines(self, lines: bytes) -> list[SessionStepChange]:
         changes = list[SessionStepChange]()
         for event in parse_json_objects(lines):
             if event.get("type") == "result":
-                self._pending_result = time_s, event
+                self._pending_result = self._time_s, event
             else:
-                changes += self.story.add_claude_event(time_s, event)
+                changes += self.story.add_claude_event(self._time_s, event)
         return changes
 
     def _add_result_note(self, note: object) -> list[SessionStepChange]:
@@ -212,23 +212,23 @@ class RecordedSessionStepReader:
             return [
                 change
                 for event in parse_json_objects(self._complete_line(record))
-                for change in self._add_yume_event(record.time_s, event)
+                for change in self._add_yume_event(event)
             ]
         if self._invocation.output_format == "json":
-            return self._add_events(record.time_s, self._complete_line(record))
-        return self._add_text(record.time_s, record.data.decode("utf-8", "replace"))
+            return self._add_events(self._complete_line(record))
+        return self._add_text(record.data.decode("utf-8", "replace"))
 
-    def _add_yume_event(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
+    def _add_yume_event(self, event: Mapping[str, Any]) -> list[SessionStepChange]:
         """Add a line of Yume's stream. Text lines have their own form; other lines have the form of
         Claude's stream.
         """
         if event.get("type") == "text":
-            return self._add_text(time_s, event.get("content"))
-        return self.story.add_claude_event(time_s, event)
+            return self._add_text(event.get("content"))
+        return self.story.add_claude_event(self._time_s, event)
 
-    def _add_text(self, time_s: float, text: object) -> list[SessionStepChange]:
+    def _add_text(self, text: object) -> list[SessionStepChange]:
         delta = {"type": "content_block_delta", "delta": {"text": text}}
-        return self.story.add_claude_event(time_s, {"type": "stream_event", "event": delta})
+        return self.story.add_claude_event(self._time_s, {"type": "stream_event", "event": delta})
 
     def _complete_line(self, record: RecordingRecord) -> bytes:
         """Return the lines that a record completes, or b""."""
