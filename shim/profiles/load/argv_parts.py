@@ -2,7 +2,7 @@
 with a condition. The module `launch` describes the syntax.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import shim
 from shim.core.errors import FrontendError
@@ -19,9 +19,10 @@ TEXT_PLACEHOLDERS = (
     *(*SYSTEM_PLACEHOLDERS, "max_turns", "report_folder", "item", *LIST_PLACEHOLDERS),
 )
 RULES_CONDITION = "rules"
+# The conditions whose arguments restrict the program. These arguments are always passed.
+RESTRICTING_CONDITIONS = ("permission_args", RULES_CONDITION)
 SWITCH_CONDITIONS = (
-    "permission_args",
-    RULES_CONDITION,
+    *RESTRICTING_CONDITIONS,
     "prompt_argument",
     "prompt_stdin",
     "fork",
@@ -60,22 +61,33 @@ def compile_argv_entry(
     if not (required or excluded or node.get_child("each")):
         raise node.build_error("a string, or a table with one of when, unless, each")
     used_names.update(required, excluded)
-    for key in ("permission_args", RULES_CONDITION):
+    for key in RESTRICTING_CONDITIONS:
         if key in required:
-            if len(required) > 1 or set(node.value) != {"when"}:
-                raise node.build_error(
-                    f'{{ when = "{key}" }} without other keys, because restricting arguments are '
-                    "always passed"
-                )
-            return lambda values, key=key: list(values[key])  # type: ignore[misc]
+            return _compile_restricting_args(node, key, required)
     format_args = _compile_args(node, used_names, delivery, required)
-    if not (required or excluded):
-        return format_args
-    return lambda values: (
-        format_args(values)
-        if all(values[key] for key in required) and not any(values[key] for key in excluded)
-        else []
-    )
+
+    def format_entry(values: PlaceholderValues) -> list[str]:
+        if not all(values[key] for key in required):
+            return []
+        if any(values[key] for key in excluded):
+            return []
+        return format_args(values)
+
+    return format_entry
+
+
+def _compile_restricting_args(
+    node: ConfigNode, condition: str, required: tuple[str, ...]
+) -> PartFormatter:
+    """Compile an entry whose arguments restrict the program. Raise FrontendError if the entry has
+    another condition.
+    """
+    if len(required) > 1 or set(node.value) != {"when"}:
+        raise node.build_error(
+            f'{{ when = "{condition}" }} without other keys, because restricting arguments are '
+            "always passed"
+        )
+    return lambda values: list(values[condition])
 
 
 def _parse_conditions(node: ConfigNode, allowed_names: tuple[str, ...]) -> tuple[str, ...]:
@@ -127,59 +139,89 @@ def _compile_arg(
     extra_placeholders: tuple[str, ...] = (),
 ) -> PartFormatter:
     """Compile one argument. The argument is omitted if its placeholder is empty."""
-    if node.value == "":
-        text = node.value
-    else:
+    text = node.value
+    if text != "":
         text = node.read_text()
     pieces = _split_placeholders(text)
     names = pieces[1::2]
     if not names:
         return lambda values: [text]
-    placeholders = (
+    _check_placeholders(node, names, extra_placeholders)
+    used_names.update(names)
+    if "prompt" not in names:
+        return lambda values: _format_arg(pieces, values)
+    _check_prompt_arg(node, pieces, delivery)
+    return lambda values: _format_prompt_arg(pieces, values, delivery.dash_guard)
+
+
+def _check_placeholders(
+    node: ConfigNode, names: Sequence[str], extra_placeholders: tuple[str, ...]
+) -> None:
+    """Raise FrontendError if an argument has a placeholder that is not allowed in it."""
+    allowed_names = (
         *(name for name in TEXT_PLACEHOLDERS if name not in ("item", *LIST_PLACEHOLDERS)),
         BUNDLED_PLACEHOLDER,
         *extra_placeholders,
     )
-    for name in names:
-        if name not in placeholders:
-            raise node.build_error(
-                "a string whose placeholders are among "
-                f"{', '.join('{' + placeholder + '}' for placeholder in placeholders)}"
-            )
-    used_names.update(names)
-    has_prompt = "prompt" in names
-    if has_prompt and delivery.via != "arg":
+    if not set(names) <= set(allowed_names):
+        raise node.build_error(
+            "a string whose placeholders are among "
+            f"{', '.join('{' + name + '}' for name in allowed_names)}"
+        )
+
+
+def _check_prompt_arg(
+    node: ConfigNode, pieces: Sequence[str], delivery: PromptDeliveryConfig
+) -> None:
+    """Raise FrontendError if an argument with the prompt contradicts `launch.prompt`."""
+    if delivery.via != "arg":
         raise node.build_error(f"a string without {{prompt}}, because prompt.via is {delivery.via}")
-    is_joined = (
-        text.startswith("-")
-        and "{" not in pieces[0]
-        and pieces[0].endswith("=")
-        and names[0] == "prompt"
-    )
-    if has_prompt and delivery.dash_guard == "equals" and not is_joined:
+    if delivery.dash_guard != "equals":
+        return
+    flag = pieces[0]
+    is_joined = flag.startswith("-") and flag.endswith("=") and "{" not in flag
+    if not is_joined or pieces[1] != "prompt":
         raise node.build_error(
             'a string such as "--prompt={prompt}", because prompt.dash_guard is equals'
         )
-    leading_args = []
-    if has_prompt and delivery.dash_guard == "--":
-        leading_args = ["--"]
 
-    def format_arg(values: PlaceholderValues) -> list[str]:
-        if has_prompt and not values["prompt_argument"]:
-            return []
-        if not all(values.get(name) for name in names):
-            return []
-        arg = "".join(
-            [
-                _format_value(values[piece]) if index % 2 else piece
-                for index, piece in enumerate(pieces)
-            ]
-        )
-        if not has_prompt and arg.startswith("-") and not text.startswith("-"):
-            arg = _escape_dash(arg, names[0])
-        return [*leading_args, arg]
 
-    return format_arg
+def _format_arg(pieces: Sequence[str], values: PlaceholderValues) -> list[str]:
+    """Return an argument without the prompt, or [] if a placeholder is empty. Raise FrontendError
+    if a value turns the argument into a flag.
+    """
+    if not _has_values(pieces, values):
+        return []
+    arg = _fill_placeholders(pieces, values)
+    if arg.startswith("-") and not pieces[0].startswith("-"):
+        arg = _escape_dash(arg, pieces[1])
+    return [arg]
+
+
+def _format_prompt_arg(
+    pieces: Sequence[str], values: PlaceholderValues, dash_guard: str
+) -> list[str]:
+    """Return an argument with the prompt, after `--` if this is the dash guard. Return [] if the
+    prompt is not an argument, or if a placeholder is empty.
+    """
+    if not values["prompt_argument"] or not _has_values(pieces, values):
+        return []
+    arg = _fill_placeholders(pieces, values)
+    if dash_guard == "--":
+        return ["--", arg]
+    return [arg]
+
+
+def _has_values(pieces: Sequence[str], values: PlaceholderValues) -> bool:
+    """Return whether all placeholders of an argument have values."""
+    return all(values.get(name) for name in pieces[1::2])
+
+
+def _fill_placeholders(pieces: Sequence[str], values: PlaceholderValues) -> str:
+    """Return an argument with the values of its placeholders."""
+    filled_pieces = list(pieces)
+    filled_pieces[1::2] = [_format_value(values[name]) for name in pieces[1::2]]
+    return "".join(filled_pieces)
 
 
 def _split_placeholders(text: str) -> list[str]:
