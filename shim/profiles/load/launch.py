@@ -63,7 +63,6 @@ from shim.core.adapter.adapter import (
     LaunchSpec,
     VendorRunReportFileSpec,
     VendorVariant,
-    encode_prompt_stdin,
 )
 from shim.core.adapter.tools import ToolMapping, Tools
 from shim.core.adapter.versions import VersionProbe, parse_version_conditions
@@ -80,12 +79,7 @@ from shim.profiles.load.argv_parts import (
     TEXT_PLACEHOLDERS,
     compile_argv_entry,
 )
-from shim.profiles.load.prompt import (
-    PromptDeliveryConfig,
-    choose_prompt_argument_or_file,
-    needs_space_before_prompt_argument,
-    split_system_prompts_by_delivery,
-)
+from shim.profiles.load.prompt import PromptDeliveryConfig
 
 if TYPE_CHECKING:
     from shim.core.policy.policy import PermissionRule
@@ -437,11 +431,7 @@ def _compile_launch(
                 f"mode {request.permission_mode!r}: {request.policy_bypass}",
                 hint=f"remove the cause, or use {WIDEST_MODE}",
             )
-        system, appended_system, prompt_prefixes = split_system_prompts_by_delivery(
-            request, used_names
-        )
-        text = "\n\n".join([*prompt_prefixes, request.prompt])
-        is_argument, prompt_path = choose_prompt_argument_or_file(delivery, request, text, name)
+        prompt = delivery.prepare_prompt(request, used_names, name)
         session_id = None
         if not resume:
             session_id = invocation.session_id
@@ -452,20 +442,13 @@ def _compile_launch(
             **dict.fromkeys(variants, False),
             "permission_args": request.mode_arguments,
             RULES_CONDITION: () if load_rules is None else load_rules().build_arguments(request),
-            "prompt": f" {text}"
-            if needs_space_before_prompt_argument(delivery.dash_guard, text)
-            else text,
-            "prompt_file": prompt_path,
-            "prompt_argument": is_argument,
-            "prompt_stdin": not is_argument and prompt_path is None,
+            **prompt.build_placeholder_values(),
             "model": invocation.model,
             "effort": effort and choose_supported_effort(effort, efforts),
             "resume": resume,
             "fork": bool(resume and invocation.fork_session),
             "session_id": session_id,
             "new_session": not resume,
-            "system_prompt": system,
-            "append_system_prompt": appended_system,
             "max_turns": max_turns,
             "add_dirs": invocation.add_dirs,
             "mcp_configs": (
@@ -496,20 +479,17 @@ def _compile_launch(
                 f"this version of {name} does not store sessions, so it cannot resume one",
                 hint="start a new session",
             )
-        stdin = b""
-        if not (is_argument or prompt_path is not None):
-            stdin = encode_prompt_stdin(text)
         denial_config = None
         if denials is not None:
             denial_config = denials.build_tool_denial_config(request)
         files = (
-            *(() if prompt_path is None else (prompt_path,)),
+            *(() if prompt.path is None else (prompt.path,)),
             *(() if denial_config is None else denial_config.files),
         )
         mode_environment = environments_by_mode.get(request.permission_mode, environment)
         launch_spec = LaunchSpec(
             (*leading_args, *args),
-            stdin,
+            prompt.encode_stdin(),
             mode_environment,
             unset_variables=unset,
             needs_stdin_pipe=pipe,
