@@ -108,6 +108,13 @@ class ToolTable(Mapping[str, ToolMapping]):
         return len(self._table)
 
 
+def get_claude_names(tool: ToolMapping) -> set[str]:
+    """Return all Claude tool names that calls of one of the program's tools may have."""
+    if isinstance(tool, ProfileTool):
+        return {tool.name, *tool.other_names}
+    return {tool.name}
+
+
 def parse_tools(
     node: ConfigNode, other_tools: ConfigNode, unknown_tools: ConfigNode, vendor: str
 ) -> Mapping[str, ToolMapping]:

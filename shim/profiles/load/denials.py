@@ -20,7 +20,7 @@ from shim.core.policy.policy import (
 )
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.check.config_node import ConfigKey, ConfigNode
-from shim.profiles.compile.tools import ProfileTool
+from shim.profiles.compile.tools import get_claude_names
 from shim.profiles.load.argv_parts import BUNDLED_FOLDER
 
 DENIAL_KEYS = {
@@ -229,9 +229,7 @@ class ToolDenialTemplates:
         denied_tools = {
             self._config["renamed"].get(name, name): None
             for name, tool in self._tools.items()
-            for names in (
-                {tool.name, *(tool.other_names if isinstance(tool, ProfileTool) else ())},
-            )
+            for names in (get_claude_names(tool),)
             if not names.isdisjoint(removed_tools)
             or (chosen_tools is not None and not names <= chosen_tools)
             or (allowed_tools is not None and not names <= allowed_tools)

@@ -64,13 +64,12 @@ from shim.core.adapter.adapter import (
     VendorRunReportFileSpec,
     VendorVariant,
 )
-from shim.core.adapter.tools import ToolMapping, Tools
+from shim.core.adapter.tools import Tools
 from shim.core.adapter.versions import VersionProbe, parse_version_conditions
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_supported_effort
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.profiles.check.config_node import ConfigKey, ConfigNode
-from shim.profiles.compile.tools import ProfileTool
 from shim.profiles.load.argv_parts import (
     BUNDLED_FOLDER,
     BUNDLED_PLACEHOLDER,
@@ -82,7 +81,6 @@ from shim.profiles.load.argv_parts import (
 from shim.profiles.load.prompt import PromptDeliveryConfig
 
 if TYPE_CHECKING:
-    from shim.core.policy.policy import PermissionRule
     from shim.profiles.load.denials import ToolDenialTemplates
 
 MAX_ARGS = 200  # entries in one argument template
@@ -457,15 +455,7 @@ def _compile_launch(
             )
             if "mcp_configs" in used_names
             else (),
-            "denied_tools": _list_denied_tools(tools, request.removed_tools)
-            if "denied_tools" in used_names
-            else (),
-            "allowed_tools": _list_remaining_tools(tools, request, name, mode_tools)
-            if "allowed_tools" in used_names
-            else (),
-            "chosen_tools": _list_chosen_tools(tools, request, name)
-            if "chosen_tools" in used_names
-            else (),
+            **_build_tool_values(request, tools, mode_tools, name, used_names),
             "trust": request.opens_trust_prompt,
             "partial": invocation.partial,
             BUNDLED_PLACEHOLDER: BUNDLED_FOLDER if BUNDLED_PLACEHOLDER in used_names else "",
@@ -507,6 +497,21 @@ def _compile_launch(
         )
 
     return build_launch
+
+
+def _build_tool_values(
+    request: LaunchRequest,
+    tools: Tools,
+    mode_tools: ModeTools,
+    name: str,
+    used_names: set[str],
+) -> dict[str, list[str]]:
+    """Return the values of the placeholders about tools, without those that `argv` does not use."""
+    if used_names.isdisjoint(("denied_tools", "allowed_tools", "chosen_tools")):
+        return {}
+    from shim.profiles.load.tool_selection import ToolSelector
+
+    return ToolSelector(tools, mode_tools, name).build_placeholder_values(request, used_names)
 
 
 def _create_rules_loader(module_name: str) -> RulesLoader | None:
@@ -678,92 +683,6 @@ def _check_resumed_session(
             f"the session id {resume[:60]!r} of {name} begins with a dash",
             hint="start a new session",
         )
-
-
-def _list_denied_tools(tools: Tools, removed_tools: tuple[str, ...]) -> list[str]:
-    """Return the program's names for all tools that can do the same as a removed Claude tool."""
-    return [
-        vendor_name
-        for vendor_name, tool in tools.items()
-        if not _get_claude_names(tool).isdisjoint(removed_tools)
-    ]
-
-
-def _list_remaining_tools(
-    tools: Tools, request: LaunchRequest, name: str, mode_tools: ModeTools
-) -> list[str]:
-    """Return the program's names for the remaining tools, or [] if no tool is removed. Raise
-    FrontendError if no tool remains.
-    """
-    chosen, mode = _get_chosen_tools(request), request.permission_mode
-    if chosen is None and not request.removed_tools and mode not in mode_tools:
-        return []
-    remaining_tools = set().union(*map(_get_claude_names, tools.values()))
-    if mode in mode_tools:
-        rules = () if request.policy is None else request.policy.allow
-        added = [
-            rule for rule in rules if can_allow_rule_add_tool_to_mode(rule, request, mode_tools)
-        ]
-        remaining_tools = {
-            tool
-            for tool in remaining_tools
-            if tool in mode_tools[mode] or any(rule.matches_tool(tool) for rule in added)
-        }
-    if chosen is not None:
-        remaining_tools &= chosen
-    return _list_program_names(tools, remaining_tools - set(request.removed_tools), name)
-
-
-def can_allow_rule_add_tool_to_mode(
-    allow_rule: "PermissionRule", request: LaunchRequest, mode_tools: ModeTools
-) -> bool:
-    """Return whether an allow rule makes its tool available in the permission mode."""
-    if allow_rule.content is not None:
-        return False
-    if request.permission_mode not in mode_tools:
-        return False
-    return request.permission_mode != "plan"
-
-
-def _list_chosen_tools(tools: Tools, request: LaunchRequest, name: str) -> list[str]:
-    """Return the program's names for the tools in `--tools`, or [] without the flag. Raise
-    FrontendError if the program does not have any of these tools.
-    """
-    chosen = _get_chosen_tools(request)
-    if chosen is None:
-        return []
-    return _list_program_names(tools, chosen, name)
-
-
-def _get_chosen_tools(request: LaunchRequest) -> set[str] | None:
-    """Return Claude's names for the tools in `--tools`, or None without the flag."""
-    chosen = request.invocation.tools
-    policy = request.policy
-    if chosen is None:
-        return None
-    return set(chosen if policy is None or policy.only_tools is None else policy.only_tools)
-
-
-def _list_program_names(tools: Tools, claude_names: set[str], name: str) -> list[str]:
-    """Return the program's tools of which all Claude names are in `claude_names`. Raise
-    FrontendError if there is no such tool.
-    """
-    names = [
-        program_tool
-        for program_tool, tool in tools.items()
-        if _get_claude_names(tool) <= claude_names
-    ]
-    if not names:
-        raise FrontendError(
-            f"{name} has none of the tools that --tools and the rules leave enabled",
-            hint="allow one of its tools, or choose another vendor (`shim vendors`)",
-        )
-    return names
-
-
-def _get_claude_names(tool: ToolMapping) -> set[str]:
-    """Return all Claude tool names that one of the program's tools may have."""
-    return {tool.name, *(tool.other_names if isinstance(tool, ProfileTool) else ())}
 
 
 def _parse_environment(node: ConfigNode) -> dict[str, str]:

@@ -24,7 +24,6 @@ from shim.profiles.load.launch import (
     HOME_KEYS,
     LaunchTemplate,
     ModeTools,
-    can_allow_rule_add_tool_to_mode,
     parse_overriding_config_paths,
 )
 
@@ -210,6 +209,8 @@ class ProfileAdapter(Adapter):
             return False
         if "allowed_tools" not in template.used_names:
             return False
+        from shim.profiles.load.tool_selection import can_allow_rule_add_tool_to_mode
+
         return can_allow_rule_add_tool_to_mode(rule, request, template.mode_tools)
 
     def can_hook_apply_allow_rule(self, rule: PermissionRule) -> bool:
