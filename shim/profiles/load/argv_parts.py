@@ -1,4 +1,4 @@
-"""Compiles the entries in `argv`: literal arguments, arguments with placeholders, and arguments
+"""Compiles `argv`. Its entries are literal arguments, arguments with placeholders, and arguments
 with a condition. The module `launch` describes the syntax.
 """
 
@@ -10,6 +10,7 @@ from shim.core.reading.typed import Any
 from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.load.prompt import PromptDeliveryConfig
 
+MAX_ENTRIES = 200  # in `argv`
 MAX_PARTS = 200  # arguments in one `argv` entry
 MAX_CONDITIONS = 10
 LIST_PLACEHOLDERS = ("add_dirs", "denied_tools", "allowed_tools", "chosen_tools", "mcp_configs")
@@ -42,7 +43,43 @@ PlaceholderValues = Mapping[str, Any]
 PartFormatter = Callable[[PlaceholderValues], list[str]]
 
 
-def compile_argv_entry(
+class ArgvTemplate:
+    """A compiled `argv` list. `used_names` has the placeholders and conditions in the list."""
+
+    def __init__(
+        self, node: ConfigNode, delivery: PromptDeliveryConfig, variants: tuple[str, ...]
+    ) -> None:
+        used_names: set[str] = set()
+        self._formatters = [
+            _compile_argv_entry(entry_node, used_names, delivery, variants)
+            for entry_node in node.read_items(MAX_ENTRIES)
+        ]
+        self.used_names = frozenset(used_names)
+        self._check_prompt_placeholder(node, delivery)
+
+    def _check_prompt_placeholder(self, node: ConfigNode, delivery: PromptDeliveryConfig) -> None:
+        """Raise FrontendError if the list does not contain the prompt or its file, although the
+        program does not read the prompt from stdin.
+        """
+        if delivery.via == "stdin":
+            return
+        placeholder = "prompt_file"
+        if delivery.via == "arg":
+            placeholder = "prompt"
+        if placeholder not in self.used_names:
+            raise node.build_error(
+                f"a list that contains {{{placeholder}}}, because prompt.via is {delivery.via}",
+                description=f"a list without {{{placeholder}}}",
+            )
+
+    def format_args(self, values: PlaceholderValues) -> list[str]:
+        """Return the arguments for the values of the placeholders and conditions, which are needed
+        for all `used_names`.
+        """
+        return [arg for format_entry in self._formatters for arg in format_entry(values)]
+
+
+def _compile_argv_entry(
     node: ConfigNode,
     used_names: set[str],
     delivery: PromptDeliveryConfig,

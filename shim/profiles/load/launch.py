@@ -55,7 +55,7 @@ pattern. Any other value that begins with a dash is escaped or refused, so that 
 parse it as a flag.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 
 from shim.core.adapter.adapter import (
@@ -66,6 +66,7 @@ from shim.core.adapter.adapter import (
 )
 from shim.core.adapter.tools import Tools
 from shim.core.adapter.versions import VersionProbe, parse_version_conditions
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_supported_effort
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
@@ -76,14 +77,13 @@ from shim.profiles.load.argv_parts import (
     RULES_CONDITION,
     SWITCH_CONDITIONS,
     TEXT_PLACEHOLDERS,
-    compile_argv_entry,
+    ArgvTemplate,
 )
-from shim.profiles.load.prompt import PromptDeliveryConfig
+from shim.profiles.load.prompt import PreparedPrompt, PromptDeliveryConfig
 
 if TYPE_CHECKING:
-    from shim.profiles.load.denials import ToolDenialTemplates
+    from shim.profiles.load.denials import ToolDenialConfig, ToolDenialTemplates
 
-MAX_ARGS = 200  # entries in one argument template
 MAX_VARIANTS = 10
 SYSTEMS = ("linux", "darwin")
 MAX_FILE_NAME_CHARS = 64  # for names of programs and files
@@ -331,187 +331,243 @@ ModeTools = Mapping[str, tuple[str, ...]]  # permission mode → `permission_too
 
 
 class LaunchTemplate:
-    """A validated `[launch]` table. `values` has the values of LAUNCH_KEYS. `build_launch`
-    implements the adapter's method.
+    """A validated `[launch]` table. `values` has the values of LAUNCH_KEYS, and `used_names` has
+    the placeholders and conditions in `argv`. `build_launch` implements the adapter's method.
     """
 
     def __init__(self, node: ConfigNode, name: str, tools: Tools) -> None:
+        self._name = name
+        self._tools = tools
         self.values = node.read_keys(LAUNCH_KEYS)
-        used_names: set[str] = set()
         self.programs = _parse_programs(node, self.values)
         self.variants = _parse_variants(node.get_child("variants"))
         self.load_rules = _create_rules_loader(self.values["rules"])
-        self.mode_tools = {
-            mode: node.read_text_list()
-            for mode, node in read_nodes_by_permission_mode(node, "permission_tools").items()
+        self.mode_tools: ModeTools = {
+            mode: mode_node.read_text_list()
+            for mode, mode_node in read_nodes_by_permission_mode(node, "permission_tools").items()
         }
         self.denials = _build_denial_templates(node, name, tools, self.mode_tools)
-        limits = self.load_rules, self.denials, self.mode_tools
-        self.build_launch: Callable[[LaunchRequest], LaunchSpec] = _compile_launch(
-            node, name, tools, self.values, tuple(self.variants), used_names, *limits
-        )
-        self.run_report: VendorRunReportFileSpec | None = _parse_report(
-            node.get_child("report"), node.get_child("argv"), used_names
+        self._delivery = PromptDeliveryConfig(node.get_child("prompt"))
+        self._argv = ArgvTemplate(node.get_child("argv"), self._delivery, tuple(self.variants))
+        self.used_names = self._argv.used_names
+        _check_restricting_conditions(node, self.used_names, has_rules=self.load_rules is not None)
+        self._environment = LaunchEnvironment(node)
+        self._efforts = _parse_efforts(node.get_child("efforts"))
+        self.run_report = _parse_report(
+            node.get_child("report"), node.get_child("argv"), self.used_names
         )
         self.version_probe = _parse_version_probe(node.get_child("version_probe"))
-        self.used_names = frozenset(used_names)
 
-
-def _compile_launch(
-    node: ConfigNode,
-    name: str,
-    tools: Tools,
-    launch: dict[str, Any],
-    variants: tuple[str, ...],
-    used_names: set[str],
-    load_rules: RulesLoader | None,
-    denials: "ToolDenialTemplates | None",
-    mode_tools: ModeTools,
-) -> Callable[[LaunchRequest], LaunchSpec]:
-    """Compile the argument template to a function that builds the command line. Add the names that
-    the template uses to `used_names`. Raise FrontendError for an invalid template.
-    """
-    delivery = PromptDeliveryConfig(node.get_child("prompt"))
-    argv = node.get_child("argv")
-    formatters = [
-        compile_argv_entry(part_node, used_names, delivery, variants)
-        for part_node in argv.read_items(MAX_ARGS)
-    ]
-    for placeholder in (
-        candidate
-        for candidate in ("prompt", "prompt_file")
-        if (candidate == "prompt") is (delivery.via == "arg")
-    ):
-        if delivery.via != "stdin" and placeholder not in used_names:
-            raise argv.build_error(
-                f"a list that contains {{{placeholder}}}, because prompt.via is {delivery.via}",
-                description=f"a list without {{{placeholder}}}",
-            )
-    modes = node.get_child("permission_args").read_table()
-    if "permission_args" not in used_names and any(
-        isinstance(args, list) and args for args in modes.values()
-    ):
-        allowed = 'a list that contains { when = "permission_args" }, because modes have arguments'
-        raise argv.build_error(allowed, description='a list without { when = "permission_args" }')
-    if (RULES_CONDITION in used_names) is (load_rules is None):
-        raise argv.build_error(
-            'a list that contains { when = "rules" } if and only if `rules` is set'
+    def build_launch(self, request: LaunchRequest) -> LaunchSpec:
+        """Return how to start the program for a request. Raise FrontendError if the program cannot
+        do what the request needs.
+        """
+        if request.resume_id:
+            self._check_resumed_session(request.resume_id, request.invocation)
+        self._check_policy_bypass(request)
+        prompt = self._delivery.prepare_prompt(request, self.used_names, self._name)
+        args = self._argv.format_args(self._build_placeholder_values(request, prompt))
+        self._check_resume_args(request.resume_id, args)
+        launch_spec = LaunchSpec(
+            (*self.values["command"][1:], *args),
+            prompt.encode_stdin(),
+            self._environment.get_variables(request.permission_mode),
+            unset_variables=self._environment.unset_variables,
+            needs_stdin_pipe=self.values["stdin"] == "pipe",
+            temporary_files=prompt.list_files(),
         )
-    environment, unset = (
-        _parse_environment(node.get_child("env")),
-        _parse_unset_variables(node.get_child("env_unset")),
-    )
-    environments_by_mode = {
-        mode: environment | _parse_environment(mode_node)
-        for mode, mode_node in read_nodes_by_permission_mode(node, "permission_env").items()
-    }
-    efforts = [
-        level_node.read_choice(CLAUDE_EFFORT_LEVELS)
-        for level_node in node.get_child("efforts").read_items(len(CLAUDE_EFFORT_LEVELS))
-    ] or CLAUDE_EFFORT_LEVELS
-    pattern = launch["resume_id_pattern"]
-    pipe = launch["stdin"] == "pipe"
-    leading_args = launch["command"][1:]
+        if self.load_rules is not None:
+            variables = self.load_rules().build_environment(request)
+            launch_spec = launch_spec._replace(enforced_environment=variables)
+        if self.denials is not None:
+            return _add_denials(launch_spec, self.denials.build_tool_denial_config(request))
+        return launch_spec
 
-    def build_launch(request: LaunchRequest) -> LaunchSpec:
-        invocation = request.invocation
-        resume = request.resume_id
-        effort = request.invocation.effort
-        if resume:
-            _check_resumed_session(resume, pattern, name, used_names, fork=invocation.fork_session)
+    def _check_resumed_session(self, resume: str, invocation: Invocation) -> None:
+        """Raise FrontendError if the session id is not safe as an argument, or if the program
+        cannot resume or fork the session.
+        """
+        import re
+
+        if not re.fullmatch(self.values["resume_id_pattern"], resume):
+            raise FrontendError(
+                f"{resume[:60]!r} is not a session id of {self._name}", hint="start a new session"
+            )
+        if "resume" not in self.used_names:
+            raise FrontendError(f"{self._name} cannot resume a session", hint="start a new session")
+        if invocation.fork_session and "fork" not in self.used_names:
+            raise FrontendError(
+                f"{self._name} cannot fork a session",
+                hint="resume the session without --fork-session",
+            )
+        if resume.startswith("-"):
+            raise FrontendError(
+                f"the session id {resume[:60]!r} of {self._name} begins with a dash",
+                hint="start a new session",
+            )
+
+    def _check_policy_bypass(self, request: LaunchRequest) -> None:
+        """Raise FrontendError if the program might not apply the bundled policy file that enforces
+        the permission mode.
+        """
         if (
             request.policy_bypass
-            and BUNDLED_PLACEHOLDER in used_names
+            and BUNDLED_PLACEHOLDER in self.used_names
             and request.permission_mode != WIDEST_MODE
         ):
             raise FrontendError(
-                f"{name} might not apply the policy file that enforces the permission "
+                f"{self._name} might not apply the policy file that enforces the permission "
                 f"mode {request.permission_mode!r}: {request.policy_bypass}",
                 hint=f"remove the cause, or use {WIDEST_MODE}",
             )
-        prompt = delivery.prepare_prompt(request, used_names, name)
-        session_id = None
-        if not resume:
-            session_id = invocation.session_id
+
+    def _check_resume_args(self, resume: str | None, args: list[str]) -> None:
+        """Raise FrontendError if no argument has the id of the session to resume. The program's
+        variant then has no flag for it.
+        """
+        if resume and not any(resume in arg for arg in args):
+            raise FrontendError(
+                f"this version of {self._name} does not store sessions, so it cannot resume one",
+                hint="start a new session",
+            )
+
+    def _build_placeholder_values(
+        self, request: LaunchRequest, prompt: PreparedPrompt
+    ) -> dict[str, Any]:
+        """Return the values of the placeholders and conditions that `argv` may use, by name."""
+        values = {
+            **dict.fromkeys(self.variants, False),
+            "permission_args": request.mode_arguments,
+            RULES_CONDITION: self._list_rule_args(request),
+            **prompt.build_placeholder_values(),
+            **_build_session_values(request),
+            **self._build_flag_values(request.invocation),
+            "mcp_configs": self._list_mcp_configs(request),
+            **self._build_tool_values(request),
+            "trust": request.opens_trust_prompt,
+            BUNDLED_PLACEHOLDER: BUNDLED_FOLDER,
+            "report_folder": request.files.report_folder,
+        }
+        if self.variants:
+            values[self._choose_variant(request.variant)] = True
+        return values
+
+    def _list_rule_args(self, request: LaunchRequest) -> Sequence[str]:
+        """Return the arguments with which the module in `rules` restricts the program."""
+        if self.load_rules is None:
+            return ()
+        args: Sequence[str] = self.load_rules().build_arguments(request)
+        return args
+
+    def _build_flag_values(self, invocation: Invocation) -> dict[str, Any]:
+        """Return the values that are flags of the frontend."""
+        effort = invocation.effort
+        if effort:
+            effort = choose_supported_effort(effort, self._efforts)
         max_turns = None
         if invocation.max_turns is not None:
             max_turns = str(invocation.max_turns)
-        values: dict[str, Any] = {
-            **dict.fromkeys(variants, False),
-            "permission_args": request.mode_arguments,
-            RULES_CONDITION: () if load_rules is None else load_rules().build_arguments(request),
-            **prompt.build_placeholder_values(),
+        return {
             "model": invocation.model,
-            "effort": effort and choose_supported_effort(effort, efforts),
-            "resume": resume,
-            "fork": bool(resume and invocation.fork_session),
-            "session_id": session_id,
-            "new_session": not resume,
+            "effort": effort,
             "max_turns": max_turns,
             "add_dirs": invocation.add_dirs,
-            "mcp_configs": (
-                *request.list_mcp_configs_without_sdk_servers(),
-                *request.write_private_mcp_config_files(),
-            )
-            if "mcp_configs" in used_names
-            else (),
-            **_build_tool_values(request, tools, mode_tools, name, used_names),
-            "trust": request.opens_trust_prompt,
             "partial": invocation.partial,
-            BUNDLED_PLACEHOLDER: BUNDLED_FOLDER if BUNDLED_PLACEHOLDER in used_names else "",
-            "report_folder": request.files.report_folder,
         }
-        if variants:
-            values[request.variant if request.variant in variants else variants[-1]] = True
-        args = [arg for format_part in formatters for arg in format_part(values)]
-        if resume and not any(resume in arg for arg in args):
-            raise FrontendError(
-                f"this version of {name} does not store sessions, so it cannot resume one",
-                hint="start a new session",
-            )
-        denial_config = None
-        if denials is not None:
-            denial_config = denials.build_tool_denial_config(request)
-        files = (
-            *(() if prompt.path is None else (prompt.path,)),
-            *(() if denial_config is None else denial_config.files),
-        )
-        mode_environment = environments_by_mode.get(request.permission_mode, environment)
-        launch_spec = LaunchSpec(
-            (*leading_args, *args),
-            prompt.encode_stdin(),
-            mode_environment,
-            unset_variables=unset,
-            needs_stdin_pipe=pipe,
-            temporary_files=files,
-        )
-        if load_rules is not None:
-            launch_spec = launch_spec._replace(
-                enforced_environment=load_rules().build_environment(request)
-            )
-        if denial_config is None:
-            return launch_spec
-        return launch_spec._replace(
-            arguments=(*launch_spec.arguments, *denial_config.args),
-            enforced_environment=denial_config.environment,
+
+    def _list_mcp_configs(self, request: LaunchRequest) -> Sequence[str]:
+        """Return the MCP configurations, and write the file with the private servers. Return () if
+        the program does not receive them.
+        """
+        if "mcp_configs" not in self.used_names:
+            return ()
+        return (
+            *request.list_mcp_configs_without_sdk_servers(),
+            *request.write_private_mcp_config_files(),
         )
 
-    return build_launch
+    def _build_tool_values(self, request: LaunchRequest) -> dict[str, list[str]]:
+        """Return the lists of tools that `argv` uses. Raise FrontendError if no tool remains."""
+        if self.used_names.isdisjoint(("denied_tools", "allowed_tools", "chosen_tools")):
+            return {}
+        from shim.profiles.load.tool_selection import ToolSelector
+
+        selector = ToolSelector(self._tools, self.mode_tools, self._name)
+        return selector.build_placeholder_values(request, self.used_names)
+
+    def _choose_variant(self, name: str) -> str:
+        """Return the variant of the program: `name`, or the last variant if it is unknown."""
+        if name in self.variants:
+            return name
+        return list(self.variants)[-1]
 
 
-def _build_tool_values(
-    request: LaunchRequest,
-    tools: Tools,
-    mode_tools: ModeTools,
-    name: str,
-    used_names: set[str],
-) -> dict[str, list[str]]:
-    """Return the values of the placeholders about tools, without those that `argv` does not use."""
-    if used_names.isdisjoint(("denied_tools", "allowed_tools", "chosen_tools")):
-        return {}
-    from shim.profiles.load.tool_selection import ToolSelector
+class LaunchEnvironment:
+    """The environment variables that a `[launch]` table sets, and those that it unsets."""
 
-    return ToolSelector(tools, mode_tools, name).build_placeholder_values(request, used_names)
+    def __init__(self, node: ConfigNode) -> None:
+        self._variables = _parse_environment(node.get_child("env"))
+        self.unset_variables = _parse_unset_variables(node.get_child("env_unset"))
+        self._variables_by_mode = {
+            mode: self._variables | _parse_environment(mode_node)
+            for mode, mode_node in read_nodes_by_permission_mode(node, "permission_env").items()
+        }
+
+    def get_variables(self, permission_mode: str) -> dict[str, str]:
+        """Return the variables to set, by name."""
+        return self._variables_by_mode.get(permission_mode, self._variables)
+
+
+def _check_restricting_conditions(
+    node: ConfigNode, used_names: Collection[str], *, has_rules: bool
+) -> None:
+    """Raise FrontendError if `argv` lacks the arguments that restrict the program, or if it has the
+    arguments of `rules` although `rules` is not set.
+    """
+    argv = node.get_child("argv")
+    modes = node.get_child("permission_args").read_table()
+    has_mode_args = any(isinstance(args, list) and args for args in modes.values())
+    if has_mode_args and "permission_args" not in used_names:
+        raise argv.build_error(
+            'a list that contains { when = "permission_args" }, because modes have arguments',
+            description='a list without { when = "permission_args" }',
+        )
+    if (RULES_CONDITION in used_names) is not has_rules:
+        raise argv.build_error(
+            'a list that contains { when = "rules" } if and only if `rules` is set'
+        )
+
+
+def _parse_efforts(node: ConfigNode) -> Sequence[str]:
+    """Return the levels of `--effort` that the program supports."""
+    max_levels = len(CLAUDE_EFFORT_LEVELS)
+    levels = [level.read_choice(CLAUDE_EFFORT_LEVELS) for level in node.read_items(max_levels)]
+    if not levels:
+        return CLAUDE_EFFORT_LEVELS
+    return levels
+
+
+def _build_session_values(request: LaunchRequest) -> dict[str, Any]:
+    """Return the values about the session that the program resumes or starts."""
+    resume = request.resume_id
+    session_id = None
+    if not resume:
+        session_id = request.invocation.session_id
+    return {
+        "resume": resume,
+        "fork": bool(resume and request.invocation.fork_session),
+        "session_id": session_id,
+        "new_session": not resume,
+    }
+
+
+def _add_denials(launch_spec: LaunchSpec, denials: "ToolDenialConfig") -> LaunchSpec:
+    """Return the launch with the arguments, variables and files that deny tools."""
+    return launch_spec._replace(
+        arguments=(*launch_spec.arguments, *denials.args),
+        temporary_files=(*launch_spec.temporary_files, *denials.files),
+        enforced_environment=denials.environment,
+    )
 
 
 def _create_rules_loader(module_name: str) -> RulesLoader | None:
@@ -537,7 +593,7 @@ def _build_denial_templates(
 
 
 def _parse_report(
-    node: ConfigNode, argv: ConfigNode, used_names: set[str]
+    node: ConfigNode, argv: ConfigNode, used_names: Collection[str]
 ) -> VendorRunReportFileSpec | None:
     if not node:
         if "report_folder" in used_names:
@@ -658,31 +714,6 @@ def _parse_variants(node: ConfigNode) -> dict[str, VendorVariant]:
             variant_node.get_child("lacks").read_text_list(20),
         )
     return variants
-
-
-def _check_resumed_session(
-    resume: str, pattern: str, name: str, used_names: set[str], *, fork: bool
-) -> None:
-    """Raise FrontendError if the session id is not safe as an argument, or if the program cannot
-    resume or fork the session.
-    """
-    import re
-
-    if not re.fullmatch(pattern, resume):
-        raise FrontendError(
-            f"{resume[:60]!r} is not a session id of {name}", hint="start a new session"
-        )
-    if "resume" not in used_names:
-        raise FrontendError(f"{name} cannot resume a session", hint="start a new session")
-    if fork and "fork" not in used_names:
-        raise FrontendError(
-            f"{name} cannot fork a session", hint="resume the session without --fork-session"
-        )
-    if resume.startswith("-"):
-        raise FrontendError(
-            f"the session id {resume[:60]!r} of {name} begins with a dash",
-            hint="start a new session",
-        )
 
 
 def _parse_environment(node: ConfigNode) -> dict[str, str]:

@@ -89,6 +89,12 @@ class PreparedPrompt(NamedTuple):
             return b""
         return encode_prompt_stdin(self.text)
 
+    def list_files(self) -> tuple[str, ...]:
+        """Return the path of the prompt's file, if there is one."""
+        if self.path is None:
+            return ()
+        return (self.path,)
+
 
 class PromptDeliveryConfig:
     """The values in `launch.prompt`, as defined by PROMPT_KEYS."""
