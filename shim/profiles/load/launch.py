@@ -85,7 +85,6 @@ if TYPE_CHECKING:
     from shim.profiles.load.denials import ToolDenialConfig, ToolDenialTemplates
 
 MAX_VARIANTS = 10
-SYSTEMS = ("linux", "darwin")
 MAX_FILE_NAME_CHARS = 64  # for names of programs and files
 MAX_VARIABLE_NAME_CHARS = 100  # for names of environment variables
 MAX_VARIANT_NAME_CHARS = 32
@@ -629,19 +628,6 @@ def _parse_version_probe(node: ConfigNode) -> VersionProbe:
     if not args:
         args = DEFAULT_VERSION_PROBE.args
     return VersionProbe(args, probe["regex"], probe["tested"])
-
-
-def parse_overriding_config_paths(node: ConfigNode) -> dict[str, tuple[str, ...]]:
-    """Return the files and folders in `overruled_by` for each operating system. These files
-    override the files in `{bundled}`.
-    """
-    nodes = {system: node.get_child(system) for system in node.read_table(SYSTEMS)}
-    return {
-        system: paths_node.read_text_list(10)
-        if isinstance(paths_node.value, list)
-        else (paths_node.read_text(),)
-        for system, paths_node in nodes.items()
-    }
 
 
 def read_nodes_by_permission_mode(launch_node: ConfigNode, key: str) -> dict[str, ConfigNode]:

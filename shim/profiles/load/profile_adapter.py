@@ -20,18 +20,14 @@ from shim.core.policy.policy import PERMISSION_MODES, PermissionRule
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.reading.values import as_dict
 from shim.profiles.check.config_node import ConfigNode
-from shim.profiles.load.launch import (
-    HOME_KEYS,
-    LaunchTemplate,
-    ModeTools,
-    parse_overriding_config_paths,
-)
+from shim.profiles.load.launch import HOME_KEYS, LaunchTemplate, ModeTools
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
     from shim.core.policy.settings_hooks import SettingsHook
 
 _STREAMED_MODES = ("delta", "cumulative")
+SYSTEMS = ("linux", "darwin")  # the keys of `overruled_by`
 # The value of `two_way` in a profile → an adapter that drives the program so that it asks for
 # permission.
 TWO_WAY_ADAPTERS = {"codex_input": "shim.adapters.codex_input:CodexThreadAdapter"}
@@ -61,89 +57,25 @@ class ProfileAdapter(Adapter):
         self._translator: type[Translator] | None = None
         if not node.source.is_bundled:  # report mistakes before a child starts
             _ = self.translator_class
-        stream_node = node.get_child("stream")
         self._template = template
         self._mode_tools: ModeTools = template.mode_tools
-        if template.denials is None:
-            self._load_hook_rules = template.load_rules
-        else:
+        self._load_hook_rules = template.load_rules
+        if template.denials is not None:
             self._load_hook_rules = None
-        launch = template.values
-        used_names = template.used_names
-        events = [event for event in node.value.get("event", ()) if event]
-        exit_codes = stream_node.get_child("end").get_child("ok_exit").read_items(20)
         self.programs = template.programs
-        self.modes = _parse_modes(launch["permission_args"])
+        self.modes = _parse_modes(template.values["permission_args"])
         self.tools = tools
-        if node.get_child("listed"):
-            self.listed_tools = profile["listed"]
-        else:
-            self.listed_tools = tuple(sorted({tool.name for tool in tools.values()}))
+        self.listed_tools = _list_claude_tools(node, profile, tools)
         self.unattended = profile["unattended"]
-        self.login_hint = launch["login"]
-        self.timeouts_s = {
-            f"{key}_timeout": seconds for key, seconds in launch["timeouts"].items() if seconds
-        }
+        self.login_hint = template.values["login"]
+        self.timeouts_s = _build_timeouts(template.values["timeouts"])
         self.version_probe = template.version_probe
-        self.abilities = VendorAbilities(
-            can_stream=stream_node.get_child("text").value in _STREAMED_MODES
-            or any(event.get("mode") in _STREAMED_MODES for event in events),
-            can_resume="resume" in used_names,
-            accepts_model="model" in used_names,
-            accepts_effort="effort" in used_names,
-            can_limit_tools=template.denials is not None
-            or not used_names.isdisjoint(("denied_tools", "allowed_tools")),
-            selects_tools=template.denials is not None
-            or not used_names.isdisjoint(("allowed_tools", "chosen_tools")),
-            can_limit_turns="max_turns" in used_names,
-            reports_cost=_has_prices(node.value),
-            accepts_mcp_servers="mcp_configs" in used_names,
-            can_repeat_reply=any(event["emit"] == "retract" for event in events),
-        )
-        acp_node = node.get_child("acp")
-        if acp_node.value:
-            self._two_way_ref = "shim.profiles.load.acp:AcpAdapter"
-        else:
-            self._two_way_ref = ""
-        if module := profile["two_way"]:
-            self._two_way_ref = TWO_WAY_ADAPTERS[module]
-        acp_command: tuple[str, ...] = ()
-        if acp_node.value and acp_node.get_child("command"):
-            acp_command = acp_node.get_child("command").read_text_list()
-        self.session_traits = VendorSessionBehavior(
-            stream_node.get_child("saves_late").read_bool(),
-            stream_node.get_child("given_id").read_bool(),
-            reads_project_commands=profile["reads_commands"],
-        )
-        clean_exit_codes = frozenset(int(event.read_number(0, 255)) for event in exit_codes)
-        if not clean_exit_codes:
-            clean_exit_codes = frozenset((0,))
-        self.shutdown = VendorShutdownConfig(
-            launch["interrupt"]["signal"],
-            launch["interrupt"]["grace"],
-            clean_exit_codes,
-        )
-        self.cli = VendorCliInfo(
-            variants=template.variants,
-            install_command=launch["install"],
-            model_names=launch["model_map"],
-            login_probe=_build_login_probe(launch["login_probe"]),
-            model_probe=ModelProbe(**(launch["models_probe"] or {})),
-            has_two_way=bool(self._two_way_ref),
-            two_way_help_texts=acp_command[1:],
-        )
-        self.environment = VendorEnvironment(
-            visible_variables=launch["env_keep"],
-            api_base_variable=launch["api_base"],
-            data_dir=_parse_data_dir(launch["home"]),
-            run_report=template.run_report,
-            overriding_files=parse_overriding_config_paths(launch["overruled_by"]),
-            extra_tool_keys=launch["widened_by"],
-            mcp_server_keys=launch["servers_in"],
-            autostart_files=launch["brings"],
-            no_autostart_flag=launch["brings_off"],
-            trust_prompt_text=launch["gate"],
-        )
+        self.abilities = _build_abilities(node, template)
+        self._two_way_ref = _choose_two_way_adapter(node, profile["two_way"])
+        self.session_traits = _build_session_traits(node, profile)
+        self.shutdown = _build_shutdown_config(node, template.values["interrupt"])
+        self.cli = _build_cli_info(node, template, has_two_way=bool(self._two_way_ref))
+        self.environment = _build_environment(template)
         self.policy_support = _build_policy_support(template)
         # Copies of the adapter may replace `unattended`, but apply the same rules.
         self._runs_unasked = self.unattended
@@ -226,6 +158,108 @@ def _matches_hook(hook: "SettingsHook", tool: str) -> bool:
     return is_hook_for_tool(hook, tool)
 
 
+def _list_claude_tools(node: ConfigNode, profile: dict[str, Any], tools: Tools) -> tuple[str, ...]:
+    """Return the tools that the vendor can run, by Claude's names."""
+    if node.get_child("listed"):
+        listed_tools: tuple[str, ...] = profile["listed"]
+        return listed_tools
+    return tuple(sorted({tool.name for tool in tools.values()}))
+
+
+def _build_timeouts(timeouts: dict[str, float]) -> dict[str, float]:
+    """Return the timeouts that the profile sets, in seconds, by the names of their settings."""
+    return {f"{key}_timeout": seconds for key, seconds in timeouts.items() if seconds}
+
+
+def _build_abilities(node: ConfigNode, template: LaunchTemplate) -> VendorAbilities:
+    """Return the abilities that follow from the event rules and from the placeholders in `argv`."""
+    used_names = template.used_names
+    has_denials = template.denials is not None
+    events = [event for event in node.value.get("event", ()) if event]
+    return VendorAbilities(
+        can_stream=_can_stream(node, events),
+        can_resume="resume" in used_names,
+        accepts_model="model" in used_names,
+        accepts_effort="effort" in used_names,
+        can_limit_tools=has_denials or not used_names.isdisjoint(("denied_tools", "allowed_tools")),
+        selects_tools=has_denials or not used_names.isdisjoint(("allowed_tools", "chosen_tools")),
+        can_limit_turns="max_turns" in used_names,
+        reports_cost=_has_prices(node.value),
+        accepts_mcp_servers="mcp_configs" in used_names,
+        can_repeat_reply=any(event["emit"] == "retract" for event in events),
+    )
+
+
+def _can_stream(node: ConfigNode, events: list[Table]) -> bool:
+    """Return whether the program prints fragments of an answer."""
+    if node.get_child("stream").get_child("text").value in _STREAMED_MODES:
+        return True
+    return any(event.get("mode") in _STREAMED_MODES for event in events)
+
+
+def _choose_two_way_adapter(node: ConfigNode, two_way: str) -> str:
+    """Return the reference to the class of the adapter that drives the program so that it asks for
+    permission, or "" if there is none.
+    """
+    if two_way:
+        return TWO_WAY_ADAPTERS[two_way]
+    if node.get_child("acp").value:
+        return "shim.profiles.load.acp:AcpAdapter"
+    return ""
+
+
+def _build_session_traits(node: ConfigNode, profile: dict[str, Any]) -> VendorSessionBehavior:
+    stream_node = node.get_child("stream")
+    return VendorSessionBehavior(
+        stream_node.get_child("saves_late").read_bool(),
+        stream_node.get_child("given_id").read_bool(),
+        reads_project_commands=profile["reads_commands"],
+    )
+
+
+def _build_shutdown_config(node: ConfigNode, interrupt: dict[str, Any]) -> VendorShutdownConfig:
+    code_nodes = node.get_child("stream").get_child("end").get_child("ok_exit").read_items(20)
+    clean_exit_codes = frozenset(int(code_node.read_number(0, 255)) for code_node in code_nodes)
+    if not clean_exit_codes:
+        clean_exit_codes = frozenset((0,))
+    return VendorShutdownConfig(interrupt["signal"], interrupt["grace"], clean_exit_codes)
+
+
+def _build_cli_info(
+    node: ConfigNode, template: LaunchTemplate, *, has_two_way: bool
+) -> VendorCliInfo:
+    launch = template.values
+    acp_node = node.get_child("acp")
+    acp_command: tuple[str, ...] = ()
+    if acp_node.value and acp_node.get_child("command"):
+        acp_command = acp_node.get_child("command").read_text_list()
+    return VendorCliInfo(
+        variants=template.variants,
+        install_command=launch["install"],
+        model_names=launch["model_map"],
+        login_probe=_build_login_probe(launch["login_probe"]),
+        model_probe=ModelProbe(**(launch["models_probe"] or {})),
+        has_two_way=has_two_way,
+        two_way_help_texts=acp_command[1:],
+    )
+
+
+def _build_environment(template: LaunchTemplate) -> VendorEnvironment:
+    launch = template.values
+    return VendorEnvironment(
+        visible_variables=launch["env_keep"],
+        api_base_variable=launch["api_base"],
+        data_dir=_parse_data_dir(launch["home"]),
+        run_report=template.run_report,
+        overriding_files=_parse_overriding_config_paths(launch["overruled_by"]),
+        extra_tool_keys=launch["widened_by"],
+        mcp_server_keys=launch["servers_in"],
+        autostart_files=launch["brings"],
+        no_autostart_flag=launch["brings_off"],
+        trust_prompt_text=launch["gate"],
+    )
+
+
 def _build_policy_support(template: LaunchTemplate) -> VendorPolicySupport:
     if template.denials is not None:
         return VendorPolicySupport(covers_subagents=template.denials.binds_subagents)
@@ -261,6 +295,19 @@ def _parse_data_dir(node: ConfigNode) -> tuple[str, str] | None:
             "a folder in the user's home directory, such as .codex"
         )
     return home["variable"], home["folder"]
+
+
+def _parse_overriding_config_paths(node: ConfigNode) -> dict[str, tuple[str, ...]]:
+    """Return the files and folders in `overruled_by` for each operating system. These files
+    override the files in `{bundled}`.
+    """
+    nodes = {system: node.get_child(system) for system in node.read_table(SYSTEMS)}
+    return {
+        system: paths_node.read_text_list(10)
+        if isinstance(paths_node.value, list)
+        else (paths_node.read_text(),)
+        for system, paths_node in nodes.items()
+    }
 
 
 def _has_prices(table: Table) -> bool:
