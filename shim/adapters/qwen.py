@@ -183,6 +183,73 @@ def _list_server_tool_names(rule: str) -> list[str]:
     return [rule, name, *(f"{name}{hash_start}*" for hash_start in HASH_STARTS)]
 
 
+def _build_settings_environment(file_name: str) -> dict[str, str]:
+    """Return the variables that make qwen read one of the bundled settings files."""
+    folder = __file__.rpartition("/")[0]
+    return {SETTINGS_VARIABLE: f"{folder}/{file_name}", **ADMINISTRATOR_DEFAULTS}
+
+
+def _build_environment(request: LaunchRequest, system_prompt_path: str | None) -> dict[str, str]:
+    """Return the environment variables. `system_prompt_path` is the file with a system prompt that
+    is too long for an argument, or None.
+    """
+    environment = dict(ENVIRONMENT)
+    if system_prompt_path:
+        environment[SYSTEM_PROMPT_VARIABLE] = system_prompt_path
+    if not uses_bundled_qwen_settings(request):
+        return environment
+    if request.persistent:
+        return environment | _build_settings_environment(ASK_ALL_SETTINGS)
+    return environment | _build_settings_environment(ASK_CHANGES_SETTINGS)
+
+
+def _build_stream_arguments(request: LaunchRequest) -> list[str]:
+    """Return the flags for the form of the input and the output, and for the permission mode."""
+    arguments = ["--output-format", "stream-json", *build_permission_mode_arguments(request)]
+    if request.persistent:
+        arguments += ["--input-format", "stream-json"]
+    if request.invocation.partial:
+        arguments.append("--include-partial-messages")
+    return arguments
+
+
+def _build_system_prompt_arguments(
+    request: LaunchRequest, system_prompt_path: str | None
+) -> list[str]:
+    """Return the flags for the system prompts, without a system prompt that is in a file."""
+    invocation = request.invocation
+    arguments = []
+    if not system_prompt_path:
+        arguments += request.format_flag("--system-prompt", invocation.system_prompt)
+    return arguments + request.format_flag(
+        "--append-system-prompt", invocation.append_system_prompt
+    )
+
+
+def _build_turn_limit_arguments(request: LaunchRequest) -> list[str]:
+    """Return the flag for `--max-turns`. qwen counts the turns of its process, but Claude counts
+    the turns of one message, so a persistent child does not get the flag.
+    """
+    max_turns = request.invocation.max_turns
+    if max_turns is None or request.persistent:
+        return []
+    return ["--max-session-turns", str(max_turns)]
+
+
+def _build_mcp_arguments(request: LaunchRequest) -> list[str]:
+    """Return the flags for MCP servers. A persistent child receives the other private
+    configurations through its stdin.
+    """
+    private_servers = _select_agent_server(request)
+    if not request.persistent:
+        private_servers = {**request.mcp_servers.private_servers, **private_servers}
+    private_configs = request.write_mcp_config_files(private_servers)
+    return [
+        f"--mcp-config={config}"
+        for config in (*request.list_mcp_configs_without_sdk_servers(), *private_configs)
+    ]
+
+
 def _select_agent_server(request: LaunchRequest) -> dict[str, Mapping[str, Any]]:
     """Return the shim's own MCP server, with the key that makes qwen offer the server's tool to the
     model immediately. The model must search for the tools of other servers. qwen does not accept
@@ -263,10 +330,7 @@ class QwenAdapter(Adapter):
         login_probe=LoginProbe(  # with an empty stdin, qwen exits before it calls a model
             ("--output-format", "stream-json", "--input-format", "stream-json", *ASKING_ARGUMENTS),
             NO_LOGIN_REGEX,
-            {
-                SETTINGS_VARIABLE: f"{__file__.rpartition('/')[0]}/{ASK_ALL_SETTINGS}",
-                **ADMINISTRATOR_DEFAULTS,
-            },
+            _build_settings_environment(ASK_ALL_SETTINGS),
         ),
     )
     login_hint = (
@@ -290,51 +354,16 @@ class QwenAdapter(Adapter):
         flag.
         """
         invocation = request.invocation
-        arguments = ["--output-format", "stream-json", *build_permission_mode_arguments(request)]
-        if request.persistent:
-            arguments += ["--input-format", "stream-json"]
-        if invocation.partial:
-            arguments.append("--include-partial-messages")
-        arguments += request.format_flag("--model", invocation.model)
-        arguments += request.format_flag("--fallback-model", invocation.fallback_model)
-        prompt_path = request.store_oversized_argument(invocation.system_prompt)
-        environment = ENVIRONMENT | ({SYSTEM_PROMPT_VARIABLE: prompt_path} if prompt_path else {})
-        if uses_bundled_qwen_settings(request):
-            settings_file = ASK_CHANGES_SETTINGS
-            if request.persistent:
-                settings_file = ASK_ALL_SETTINGS
-            environment |= {
-                SETTINGS_VARIABLE: f"{__file__.rpartition('/')[0]}/{settings_file}",
-                **ADMINISTRATOR_DEFAULTS,
-            }
-        arguments += request.format_flag(
-            "--system-prompt", None if prompt_path else invocation.system_prompt
-        )
-        arguments += request.format_flag("--append-system-prompt", invocation.append_system_prompt)
-        max_turns = invocation.max_turns
-        if max_turns is not None and not request.persistent:
-            # qwen counts the turns of its process, but Claude counts the turns of one message
-            arguments += ["--max-session-turns", str(max_turns)]
-        selected_tools = list_vendor_tool_names(TOOLS, invocation.tools or ())
-        arguments += [f"--core-tools={name}" for name in selected_tools]
-        # An empty `--core-tools` would mean all tools, so all tools are excluded if none is
-        # selected. The tool of --json-schema cannot be selected and is always available, because
-        # the model answers with it.
-        all_tools = [name for name in TOOLS if name != "structured_output"]
-        excluded_tools = all_tools
-        if invocation.tools is None or selected_tools:
-            excluded_tools = self._list_excluded_tools(request)
-        arguments += [f"--exclude-tools={name}" for name in excluded_tools]
-        for directory in invocation.add_dirs:
-            arguments += ["--add-dir", directory]
-        # a persistent child receives the other private configurations through its stdin
-        private_servers = _select_agent_server(request)
-        if not request.persistent:
-            private_servers = {**request.mcp_servers.private_servers, **private_servers}
-        private_configs = request.write_mcp_config_files(private_servers)
-        arguments += [
-            f"--mcp-config={config}"
-            for config in (*request.list_mcp_configs_without_sdk_servers(), *private_configs)
+        system_prompt_path = request.store_oversized_argument(invocation.system_prompt)
+        arguments = [
+            *_build_stream_arguments(request),
+            *request.format_flag("--model", invocation.model),
+            *request.format_flag("--fallback-model", invocation.fallback_model),
+            *_build_system_prompt_arguments(request, system_prompt_path),
+            *_build_turn_limit_arguments(request),
+            *self._build_tool_arguments(request),
+            *(arg for directory in invocation.add_dirs for arg in ("--add-dir", directory)),
+            *_build_mcp_arguments(request),
         ]
         if not request.persistent:  # qwen rejects this flag with stream-json input
             arguments += request.format_flag("--json-schema", invocation.json_schema)
@@ -342,11 +371,7 @@ class QwenAdapter(Adapter):
         stdin = b""
         if not request.persistent:
             stdin = encode_prompt_stdin(request.prompt)
-        return LaunchSpec(
-            tuple(arguments),
-            stdin,
-            environment,
-        )
+        return LaunchSpec(tuple(arguments), stdin, _build_environment(request, system_prompt_path))
 
     def list_prompted_tools(self, request: LaunchRequest) -> frozenset[str]:
         if request.persistent and uses_bundled_qwen_settings(request):
@@ -366,6 +391,22 @@ class QwenAdapter(Adapter):
         if rule.tool not in request.removed_tools:
             return False
         return "*" not in rule.tool[:-1]
+
+    def _build_tool_arguments(self, request: LaunchRequest) -> list[str]:
+        """Return the flags that limit the tools."""
+        tools = request.invocation.tools
+        selected_tools = list_vendor_tool_names(TOOLS, tools or ())
+        if tools is None or selected_tools:
+            excluded_tools = self._list_excluded_tools(request)
+        else:
+            # An empty `--core-tools` would mean all tools, so all tools are excluded if none is
+            # selected. The tool of --json-schema cannot be selected and is always available,
+            # because the model answers with it.
+            excluded_tools = [name for name in TOOLS if name != "structured_output"]
+        return [
+            *(f"--core-tools={name}" for name in selected_tools),
+            *(f"--exclude-tools={name}" for name in excluded_tools),
+        ]
 
     def _list_excluded_tools(self, request: LaunchRequest) -> list[str]:
         """Return qwen's names for the tools that must be excluded.
