@@ -35,53 +35,80 @@ def list_hook_calls(event: Mapping[str, Any], workspace: Workspace) -> list[Clau
 
     Raise ValueError for an event with an unknown form.
     """
-    name, tool_input, folder = event.get("toolName"), event.get("toolArgs"), event.get("cwd")
+    name = event.get("toolName")
+    tool_input = event.get("toolArgs")
+    folder = event.get("cwd")
     if not (isinstance(name, str) and isinstance(folder, str) and posixpath.isabs(folder)):
         raise ValueError("the event lacks a tool name or a folder")
     if name == "apply_patch":
-        patch = tool_input
-        if isinstance(tool_input, dict):
-            patch = tool_input.get("input")
-        return parse_patch_as_tool_calls(require_text(patch), folder)
+        return _list_patch_calls(tool_input, folder)
     if isinstance(tool_input, dict):
         arguments = tool_input
     else:
         arguments = {"input": tool_input}
     if name == "bash":
-        if folder in workspace.list_equivalent_paths(workspace.cwd):
-            directory_argument = {}
-        else:
-            directory_argument = {"directory": folder}
-        return [("Bash", {"command": require_text(arguments.get("command")), **directory_argument})]
+        return [_build_command_call(arguments, folder, workspace)]
     if name in FILE_TOOLS:
-        texts = {
-            claude_key: arguments[vendor_key]
-            for vendor_key, claude_key in TEXT_ARGUMENTS.items()
-            if vendor_key in arguments
-        }
-        return [
-            (
-                FILE_TOOLS[name],
-                {
-                    "file_path": posixpath.join(folder, require_text(arguments.get("path"))),
-                    **texts,
-                },
-            )
-        ]
+        return [_build_file_call(FILE_TOOLS[name], arguments, folder)]
     if name in SEARCH_TOOLS:
-        paths = arguments.get("paths") or arguments.get("path") or folder
-        return [
-            (
-                SEARCH_TOOLS[name],
-                {
-                    "pattern": require_text(arguments.get("pattern")),
-                    "path": posixpath.join(folder, require_text(path)),
-                },
-            )
-            for path in (paths if isinstance(paths, list) else [paths])
-        ]
-    if name in HARMLESS_TOOLS or "-" not in name:
-        return [(HARMLESS_TOOLS.get(name, name), arguments)]
+        return _list_search_calls(SEARCH_TOOLS[name], arguments, folder)
+    if name in HARMLESS_TOOLS:
+        return [(HARMLESS_TOOLS[name], arguments)]
+    if "-" in name:
+        return _list_mcp_calls(name, arguments)
+    return [(name, arguments)]
+
+
+def _list_patch_calls(tool_input: object, folder: str) -> list[ClaudeCall]:
+    """Return one call for each file of a patch."""
+    patch = tool_input
+    if isinstance(tool_input, dict):
+        patch = tool_input.get("input")
+    return parse_patch_as_tool_calls(require_text(patch), folder)
+
+
+def _build_command_call(
+    arguments: Mapping[str, Any], folder: str, workspace: Workspace
+) -> ClaudeCall:
+    """Return a call of Bash. It has the folder only if the folder is not the workspace's."""
+    command = {"command": require_text(arguments.get("command"))}
+    if folder not in workspace.list_equivalent_paths(workspace.cwd):
+        command["directory"] = folder
+    return "Bash", command
+
+
+def _build_file_call(claude_name: str, arguments: Mapping[str, Any], folder: str) -> ClaudeCall:
+    """Return a call that reads or changes one file."""
+    texts = {
+        claude_key: arguments[vendor_key]
+        for vendor_key, claude_key in TEXT_ARGUMENTS.items()
+        if vendor_key in arguments
+    }
+    path = posixpath.join(folder, require_text(arguments.get("path")))
+    return claude_name, {"file_path": path, **texts}
+
+
+def _list_search_calls(
+    claude_name: str, arguments: Mapping[str, Any], folder: str
+) -> list[ClaudeCall]:
+    """Return one call for each path in which a search tool searches."""
+    paths = arguments.get("paths") or arguments.get("path") or folder
+    if not isinstance(paths, list):
+        paths = [paths]
+    return [
+        (
+            claude_name,
+            {
+                "pattern": require_text(arguments.get("pattern")),
+                "path": posixpath.join(folder, require_text(path)),
+            },
+        )
+        for path in paths
+    ]
+
+
+def _list_mcp_calls(name: str, arguments: dict[str, Any]) -> list[ClaudeCall]:
+    """Return one call for each way to split a name into a server and a tool."""
     return [
         (f"mcp__{name[:position]}__{name[position + 1 :]}", arguments)
         for position, letter in enumerate(name)
