@@ -108,47 +108,63 @@ class ProfileTranslator(ProfileRuleEngine):
         self.on_exit(child_exit, stderr)
         if self.buffered_blocks:
             self.write_buffered_blocks(fill_results=False)
-        lines = stderr.splitlines()[-MAX_STDERR_LINES:]
-        reasons = [
-            stderr_line
-            for stderr_line in lines
-            if not stderr_line.startswith(self.ignored_stderr_prefixes)
-        ]
-        for line in lines:
+        stderr_lines = stderr.splitlines()[-MAX_STDERR_LINES:]
+        for line in stderr_lines:
             self._apply_stderr_rule(line[:MAX_SEARCHED_CHARS])
-        turn = self.turn
-        is_cut = bool(self.partial_calls)
+        has_partial_calls = bool(self.partial_calls)
         self.finish_partial_calls(is_complete=False)
         self.write_open_subagent_blocks()
         self.add_unreported_usage_to_turn()
-        if (
-            turn.outcome_tracker.outcome is not None
-            or child_exit is None
-            or child_exit.signal is not None
-        ):
+        if child_exit is None or not self._needs_outcome(child_exit, stderr):
             return
-        if turn.config.vendor.trust_prompt and turn.config.vendor.trust_prompt in stderr:
-            return  # the trust prompt hint explains more than the exit code
-        code = child_exit.code
-        if not code:
-            code = 0
-        if self.synthesizes and code in self.ok_exits and not is_cut and self._is_answer_complete():
-            turn.record_turn_end()
-            return
-        reason = strip_ansi_colors("\n".join(reasons).strip() or self.last_notice)[
-            :MAX_REASON_CHARS
-        ]
+        code = child_exit.code or 0
+        if self._is_successful_exit(code) and not has_partial_calls:
+            self.turn.record_turn_end()
+        else:
+            self._record_failed_exit(code, stderr_lines)
+
+    def _needs_outcome(self, child_exit: ChildExit, stderr: str) -> bool:
+        """Return whether the exit code must explain how the turn ended."""
+        turn = self.turn
+        if turn.outcome_tracker.outcome is not None or child_exit.signal is not None:
+            return False
+        trust_prompt = turn.config.vendor.trust_prompt
+        # The trust prompt hint explains more than the exit code.
+        return not trust_prompt or trust_prompt not in stderr
+
+    def _is_successful_exit(self, code: int) -> bool:
+        """Return whether an exit code means that the turn has ended, although no event has reported
+        its end.
+        """
+        if not self.synthesizes or code not in self.ok_exits:
+            return False
+        return self._is_answer_complete()
+
+    def _record_failed_exit(self, code: int, stderr_lines: list[str]) -> None:
+        """Record what an exit code means. The reason is on stderr, or in the last notice.
+
+        The turn itself reads stderr for an exit code without a meaning and for an API error, so in
+        these cases only a notice is recorded.
+        """
+        turn = self.turn
+        error_text = self._join_error_lines(stderr_lines)
+        reason = strip_ansi_colors(error_text or self.last_notice)[:MAX_REASON_CHARS]
         cause = self.causes.get(code)
-        if classify_api_error(reason).is_recognized_api_failure or cause is None:
-            if not "".join(reasons).strip() and self.last_notice:
+        if cause is None or classify_api_error(reason).is_recognized_api_failure:
+            if not error_text and self.last_notice:
                 turn.record_failure(reason)
         elif cause == "interrupted":
             turn.record_interrupt()
         else:
-            text = reason
-            if not text:
-                text = f"{turn.config.vendor.name} exited with code {code}"
+            text = reason or f"{turn.config.vendor.name} exited with code {code}"
             turn.record_failure(text, api=False, kind=cause)
+
+    def _join_error_lines(self, stderr_lines: list[str]) -> str:
+        """Return the lines of stderr without those that the profile ignores."""
+        error_lines = [
+            line for line in stderr_lines if not line.startswith(self.ignored_stderr_prefixes)
+        ]
+        return "\n".join(error_lines).strip()
 
     def _apply_stderr_rule(self, line: str) -> None:
         """Apply the first rule that matches a stderr line."""
