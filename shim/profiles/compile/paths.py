@@ -17,6 +17,7 @@ from shim.profiles.run.values import EVERY, MAX_LIST_ITEMS
 
 MAX_PATH_CHARS = 300
 MAX_INLINE_STEPS = 8  # nested steps in one expression; a longer path is evaluated by a function
+MAX_PLAIN_INDEX_DIGITS = 4  # as in the pattern
 _STEP_PATTERN = r"\.?(?:([A-Za-z0-9_@:/-]+)|'([^']+)'|\"([^\"]+)\")|\[(\*|-?\d{1,4})\]"
 
 
@@ -119,42 +120,68 @@ def parse_path_steps(node: ConfigNode, text: str, *, may_be_empty: bool = False)
         raise node.build_error(
             "$, $index, or a path that starts with them, such as $.id", f"${text}"
         )
-    path_text = text
+    plain_text = text
     if may_be_empty:
-        path_text = text.removeprefix(".")
-    steps: list[Any] = []
-    # This loop parses nearly all paths, and is faster than a regular expression.
-    for part in path_text.split("."):
-        key, bracket, index = part.partition("[")
-        if not key.isidentifier() or (
-            bracket and not (index == "*]" or (index[:-1].isdecimal() and len(index) < 6))
-        ):
-            break
-        if not bracket:
-            steps += [key]
-        else:
-            steps += [key, EVERY if index == "*]" else int(index[:-1])]
-        if bracket and index[-1] != "]":
-            break
-    else:
-        return steps
-    steps.clear()
-    pattern = re.compile(_STEP_PATTERN)
-    position = 0
-    while position < len(text):
-        match = pattern.match(text, position)
-        if match is None or (position == 0 and text[0] == "." and not may_be_empty):
-            break
-        if match[4] is not None:
-            steps.append(EVERY if match[4] == "*" else int(match[4]))
-        elif position and text[position] != ".":
-            break
-        else:
-            steps.append(match[1] or match[2] or match[3])
-        position = match.end()
-    if position < len(text) or not (steps or may_be_empty):
+        plain_text = text.removeprefix(".")
+    steps = _parse_plain_steps(plain_text)
+    if steps is None:
+        steps = _match_path_steps(text, may_begin_with_dot=may_be_empty)
+    if steps is None or not (steps or may_be_empty):
         raise node.build_error(
             "a path of keys, [0] and [*], with dots between keys and `||` between alternatives",
             text,
         )
+    return steps
+
+
+def _parse_plain_steps(text: str) -> list[Any] | None:
+    """Return the steps of a path whose keys are identifiers with at most one index each. Return
+    None for any other path.
+
+    Nearly all paths have this form. This function is faster than a regular expression.
+    """
+    steps: list[Any] = []
+    for part in text.split("."):
+        key, bracket, index_text = part.partition("[")
+        if not key.isidentifier():
+            return None
+        steps.append(key)
+        if bracket:
+            index = _parse_index(index_text)
+            if index is None:
+                return None
+            steps.append(index)
+    return steps
+
+
+def _parse_index(text: str) -> Any:
+    """Return the list index or EVERY in a text such as `0]`. Return None for any other text."""
+    if text == "*]":
+        return EVERY
+    digits = text[:-1]
+    if text.endswith("]") and digits.isdecimal() and len(digits) <= MAX_PLAIN_INDEX_DIGITS:
+        return int(digits)
+    return None
+
+
+def _match_path_steps(text: str, *, may_begin_with_dot: bool) -> list[Any] | None:
+    """Return the steps of any path, with quoted keys and several indexes in a row. Return None if
+    the path is not valid.
+    """
+    if text.startswith(".") and not may_begin_with_dot:
+        return None
+    steps: list[Any] = []
+    pattern = re.compile(_STEP_PATTERN)
+    position = 0
+    while position < len(text):
+        match = pattern.match(text, position)
+        if match is None:
+            return None
+        if match[4] is not None:
+            steps.append(EVERY if match[4] == "*" else int(match[4]))
+        elif position and text[position] != ".":
+            return None
+        else:
+            steps.append(match[1] or match[2] or match[3])
+        position = match.end()
     return steps

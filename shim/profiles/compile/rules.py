@@ -187,6 +187,9 @@ class ProfileEventRules:
         )
 
     def _write_rules(self, builder: FunctionBuilder, rules: list[RuleConditions]) -> None:
+        """Write the code that tests the rules in their order. An event that no rule understands is
+        recorded as unknown.
+        """
         assign_shared_paths_at_block_start(
             [condition.path for _, conditions in rules for condition in conditions], builder
         )
@@ -196,37 +199,29 @@ class ProfileEventRules:
                 for rule, conditions in rules
             ]
         )
-        # If only `session` rules match an event, the event still counts as unknown.
-        understood_flags = [
-            any(rule.emit != "session" for rule in group)
-            and all(rule.allows_further_rules for rule in group)
-            for _, group in groups
-        ]
-        if any(understood_flags):
+        needs_flag = any(_must_mark_event(group) for _, group in groups)
+        if needs_flag:
             builder.add_line("is_understood = False")
-        for (test, group), is_understood in zip(groups, understood_flags, strict=True):
+        for test, group in groups:
             with builder.open_block(f"if {test}:"):
-                assign_shared_paths_at_block_start(
-                    [
-                        field_node
-                        for rule in group
-                        for field_node in list_field_path_nodes(rule.node)
-                    ],
-                    builder,
-                )
-                for rule in group:
-                    self._write_rule(builder, rule)
-                if is_understood:
-                    builder.add_line("is_understood = True")
-            if test == "True" and not all(rule.allows_further_rules for rule in group):
-                break  # the following rules are unreachable
-        else:
-            with builder.open_block(
-                "if not is_understood:" if any(understood_flags) else "if True:"
-            ):
-                builder.add_line(
-                    'engine.turn.record_unknown_event(event.get("type", "untyped"), event)'
-                )
+                self._write_group(builder, group)
+            if test == "True" and not _has_continue(group):
+                return  # the following rules are unreachable
+        with builder.open_block("if not is_understood:" if needs_flag else "if True:"):
+            builder.add_line(
+                'engine.turn.record_unknown_event(event.get("type", "untyped"), event)'
+            )
+
+    def _write_group(self, builder: FunctionBuilder, group: list[ProfileEventRule]) -> None:
+        """Write the code for adjacent rules with the same test."""
+        assign_shared_paths_at_block_start(
+            [field_node for rule in group for field_node in list_field_path_nodes(rule.node)],
+            builder,
+        )
+        for rule in group:
+            self._write_rule(builder, rule)
+        if _must_mark_event(group):
+            builder.add_line("is_understood = True")
 
     def _write_rule(self, builder: FunctionBuilder, rule: ProfileEventRule) -> None:
         """Write the code for one rule. The surrounding code has already tested the rule's
@@ -327,6 +322,18 @@ def _group_rules(
         elif groups[-1][1][-1].allows_further_rules:
             groups[-1][1].append(rule)
     return groups
+
+
+def _has_continue(group: list[ProfileEventRule]) -> bool:
+    """Return whether further rules are applied after all rules of a group."""
+    return all(rule.allows_further_rules for rule in group)
+
+
+def _must_mark_event(group: list[ProfileEventRule]) -> bool:
+    """Return whether a group makes an event understood, but lets further rules run. If only
+    `session` rules match an event, the event still counts as unknown.
+    """
+    return _has_continue(group) and any(rule.emit != "session" for rule in group)
 
 
 def _parse_types(match: ConfigNode) -> frozenset[str] | None:
