@@ -173,29 +173,19 @@ class AcpAdapter(ProfileAdapter):
 
     def __init__(self, base: ProfileAdapter) -> None:
         vars(self).update(vars(base))
-        source = self.node.source
-        table = self.node.value
-        self._acp_node = acp_node = self.node.get_child("acp")
-        acp = acp_node.read_keys(ACP_KEYS)
-        launch_table = {
-            **{key: value for key, value in table["launch"].items() if key not in OMITTED_KEYS},
-            "prompt": {"via": "stdin"},
-            **{key: acp_node.value[key] for key in REPLACED_KEYS if key in acp_node.value},
-        }
-        launch_node = ConfigNode(source, {**table, "launch": launch_table}).get_child("launch")
+        self._acp_node = self.node.get_child("acp")
+        acp = self._acp_node.read_keys(ACP_KEYS)
+        launch_node = _build_acp_launch_node(self.node)
         self._acp_template = LaunchTemplate(launch_node, self.name, self.tools)
         self._mode_tools = {}
         self.modes = launch_node.get_child("permission_args").read_text_list_table(20)
         self._prompted_tools = frozenset(acp["asks"])
         self._replaces_servers = acp["replaces_servers"]
-        if not source.is_bundled:  # report mistakes before a child starts
+        if not self.node.source.is_bundled:  # report mistakes before a child starts
             _ = self.translator_class
             self.create_child_input()
         if not self.policy_support.has_hook:  # a hook would also check subagent calls
-            self.policy_support = self.policy_support._replace(covers_subagents=False)
-            # `asking` disables subagents. A permission request from an opencode subagent is never
-            # delivered, so the subagent would wait forever.
-            self.listed_tools = tuple(name for name in self.listed_tools if name != SUBAGENT_TOOL)
+            self._disable_subagents()
         if acp["listed"]:
             self.listed_tools = acp["listed"]
         self.unattended = acp["unattended"]
@@ -211,6 +201,13 @@ class AcpAdapter(ProfileAdapter):
             prefixes_system_prompt=True, loses_sessions=acp["loses_sessions"]
         )
         self.cli = self.cli._replace(has_two_way=False)
+
+    def _disable_subagents(self) -> None:
+        """Leave subagents out of the tools, because `asking` disables them. A permission request
+        from an opencode subagent is never delivered, so the subagent would wait forever.
+        """
+        self.policy_support = self.policy_support._replace(covers_subagents=False)
+        self.listed_tools = tuple(name for name in self.listed_tools if name != SUBAGENT_TOOL)
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
         import re
@@ -298,6 +295,19 @@ class AcpOnlyAdapter(AcpAdapter):
         self.cli = self.cli._replace(two_way_help_texts=(), always_keeps_child=True)
 
 
+def _build_acp_launch_node(node: ConfigNode) -> ConfigNode:
+    """Return the `[launch]` table of a profile with the replacements in its `[acp]` table."""
+    acp_table = node.get_child("acp").read_table()
+    launch_table = node.get_child("launch").read_table()
+    acp_launch_table = {
+        **{key: value for key, value in launch_table.items() if key not in OMITTED_KEYS},
+        "prompt": {"via": "stdin"},
+        **{key: acp_table[key] for key in REPLACED_KEYS if key in acp_table},
+    }
+    table = {**node.value, "launch": acp_launch_table}
+    return ConfigNode(node.source, table).get_child("launch")
+
+
 def expand_acp_profile(node: ConfigNode) -> dict[str, Any]:
     """Return the table of a profile with `protocol = "acp"`, with all keys that the shim needs
     added. Raise FrontendError for a key that such a profile must not have.
@@ -312,13 +322,9 @@ def expand_acp_profile(node: ConfigNode) -> dict[str, Any]:
     launch_table = {"argv": [], "prompt": {"via": "stdin"}, **node.get_child("launch").read_table()}
     has_questions = bool(acp_table.get("asks"))
     if "permission_args" not in launch_table and "permission_args" not in acp_table:
-        # Strict permission modes need an agent that asks.
-        supports_plan = False
-        if has_questions:
-            supports_plan = "plan" in node.get_child("acp").get_child("modes").read_table()
-        strict_modes = ()
-        if has_questions:
-            strict_modes = ("acceptEdits", "dontAsk", *(("plan",) if supports_plan else ()))
+        strict_modes: tuple[str, ...] = ()
+        if has_questions:  # strict permission modes need an agent that asks
+            strict_modes = _list_strict_modes(node.get_child("acp"))
         acp_table["permission_args"] = {
             mode: [] for mode in ("default", *strict_modes, BYPASS_MODE)
         }
@@ -333,6 +339,13 @@ def expand_acp_profile(node: ConfigNode) -> dict[str, Any]:
         "acp": acp_table,
         "event": ignored_events,
     }
+
+
+def _list_strict_modes(acp_node: ConfigNode) -> tuple[str, ...]:
+    """Return the strict permission modes of an agent that asks for permission."""
+    if "plan" in acp_node.get_child("modes").read_table():
+        return ("acceptEdits", "dontAsk", "plan")
+    return ("acceptEdits", "dontAsk")
 
 
 def _parse_call_format(acp: dict[str, Any]) -> "AcpToolCallFormat":
