@@ -137,15 +137,7 @@ def build_adapter(
     """
     node = ConfigNode(source, table)
     node.read_table(PROFILE_KEYS)
-    if (
-        node.get_child("schema").value.__class__ is not int
-        or node.get_child("schema").value != SCHEMA_VERSION
-    ):
-        raise node.get_child("schema").build_error(
-            f"{SCHEMA_VERSION}", description="" if node.get_child("schema") else "not there"
-        )
-    if node.get_child("id").read_text() != name:
-        raise node.get_child("id").build_error(f"{name!r}, the name of the profile's file")
+    _check_schema_and_id(node, name)
     profile = node.read_keys(PROFILE_KEYS)
     if profile["protocol"]:
         from shim.profiles.load.acp import AcpOnlyAdapter, expand_acp_profile
@@ -180,3 +172,19 @@ def build_adapter(
     if not source.is_bundled and acp_node.value:
         adapter.build_two_way()  # report mistakes in `[acp]` now
     return adapter
+
+
+def _check_schema_and_id(node: ConfigNode, name: str) -> None:
+    """Raise FrontendError if the profile has another version of the format, or another id than the
+    name of its file.
+    """
+    schema_node = node.get_child("schema")
+    version = schema_node.value
+    if version.__class__ is not int or version != SCHEMA_VERSION:
+        description = ""
+        if not schema_node:
+            description = "not there"
+        raise schema_node.build_error(f"{SCHEMA_VERSION}", description=description)
+    id_node = node.get_child("id")
+    if id_node.read_text() != name:
+        raise id_node.build_error(f"{name!r}, the name of the profile's file")
