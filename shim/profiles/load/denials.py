@@ -5,7 +5,7 @@ denies the tools that its `permission_tools` do not list, and all MCP servers. T
 variables in this table override all others, including variables in the user's settings.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.tools import Tools
@@ -174,9 +174,9 @@ class ToolDenialTemplates:
         UnsupportedPermissionModeError if the program might ignore the rules. Raise FrontendError
         if their file cannot be written.
         """
-        denials = ([self._config["asking"]] if request.persistent else []) + self._list_denials(
-            request
-        )
+        denials = self._list_denials(request)
+        if request.persistent:
+            denials.insert(0, self._config["asking"])
         if not denials:
             return ToolDenialConfig()
         if request.policy_bypass:
@@ -184,65 +184,97 @@ class ToolDenialTemplates:
                 f"{self._name} might not receive the deny rules: {request.policy_bypass}",
                 hint=f"remove the cause, or use {BYPASS_MODE} without a rule",
             )
-        if self._config["of_modes"] and not request.persistent and not _has_rules(request):
-            return ToolDenialConfig(
-                tuple(
-                    arg.replace("{file}", f"{BUNDLED_FOLDER}/{self._config['of_modes']}")
-                    for arg in self._config["args"]
-                )
+        mode_file = self._config["of_modes"]
+        if mode_file and not request.persistent and not _has_rules(request):
+            return ToolDenialConfig(self._format_args(f"{BUNDLED_FOLDER}/{mode_file}"))
+        denials += self._list_allowances(request)
+        text = self._config["text"].replace("{denials}", self._config["between"].join(denials))
+        files = self._store_rules(text, request)
+        variables = self._build_variables(text, request)
+        return ToolDenialConfig(self._format_args("".join(files)), variables, files)
+
+    def _format_args(self, path: str) -> tuple[str, ...]:
+        """Return the arguments. `path` is the file with the text, or "" without a file."""
+        return tuple(arg.replace("{file}", path) for arg in self._config["args"])
+
+    def _store_rules(self, text: str, request: LaunchRequest) -> tuple[str, ...]:
+        """Write the text to a file if the arguments name a file, and return its path. Raise
+        FrontendError on failure.
+        """
+        if not any("{file}" in arg for arg in self._config["args"]):
+            return ()
+        path = request.store_text(text, self._config["suffix"])
+        if path is None or "," in path:  # the program may split the argument at commas
+            raise FrontendError(
+                f"the rules for {self._name} could not be written to a file",
+                hint="check that the disk is not full, and that the path of the state "
+                "folder contains no comma",
             )
-        text = self._config["text"].replace(
-            "{denials}", self._config["between"].join(denials + self._list_allowances(request))
-        )
-        files: tuple[str, ...] = ()
-        if any("{file}" in arg for arg in self._config["args"]):
-            path = request.store_text(text, self._config["suffix"])
-            if path is None or "," in path:  # the program may split the argument at commas
-                raise FrontendError(
-                    f"the rules for {self._name} could not be written to a file",
-                    hint="check that the disk is not full, and that the path of the state "
-                    "folder contains no comma",
-                )
-            files = (path,)
-        args = tuple(arg.replace("{file}", "".join(files)) for arg in self._config["args"])
+        return (path,)
+
+    def _build_variables(self, text: str, request: LaunchRequest) -> dict[str, str]:
+        """Return the environment variables that contain the text, and the constant variables."""
         variables = dict(self._config["plain"])
         if request.persistent:
             variables |= self._config["asking_plain"]
-        variables |= self._merge_json_variables(text, request.environment)
-        return ToolDenialConfig(args, variables, files)
+        return variables | self._merge_json_variables(text, request.environment)
 
     def _list_denials(self, request: LaunchRequest) -> list[str]:
         """Return the texts that deny tools and servers, in the program's format."""
-        policy = request.policy
         mode = request.permission_mode
-        removed_tools = set(request.removed_tools)
-        chosen_tools = None
-        if policy is not None:
-            chosen_tools = policy.only_tools
-        allowed_tools: set[str] | None = None
-        if mode in self._tools_by_mode and not request.persistent:
-            allowed_tools = set(self._tools_by_mode[mode])
-        if allowed_tools is not None and policy is not None and mode != "plan":
-            allowed_tools |= {rule.tool for rule in policy.allow if rule.content is None}
-        if allowed_tools is not None and not self.binds_subagents:
-            allowed_tools.discard(SUBAGENT_TOOL)
-        denied_tools = {
-            self._config["renamed"].get(name, name): None
-            for name, tool in self._tools.items()
-            for names in (get_claude_names(tool),)
-            if not names.isdisjoint(removed_tools)
-            or (chosen_tools is not None and not names <= chosen_tools)
-            or (allowed_tools is not None and not names <= allowed_tools)
-        }
-        if allowed_tools is not None or chosen_tools is not None:
-            denied_tools |= dict.fromkeys(self._config["also"])
-        denials = [self._config["tool"].replace("{tool}", name) for name in denied_tools]
+        allowed_tools = self._list_tools_of_mode(request)
+        denials = [
+            self._config["tool"].replace("{tool}", name)
+            for name in self._list_denied_tools(request, allowed_tools)
+        ]
         if mode == "acceptEdits" and self._config["protected"] and not request.persistent:
             # This text comes first, because some programs apply the last matching rule.
             denials.insert(0, self._format_protected())
         if allowed_tools is not None and self._config["servers"]:
             denials.append(self._config["servers"])
-        for rule in () if policy is None else policy.restricting_rules:
+        if request.policy is not None:
+            denials += self._list_server_denials(request.policy.restricting_rules)
+        return denials
+
+    def _list_tools_of_mode(self, request: LaunchRequest) -> set[str] | None:
+        """Return the tools that the permission mode or an allow rule allows, by Claude's names.
+        Return None if the mode allows all tools.
+        """
+        mode = request.permission_mode
+        if mode not in self._tools_by_mode or request.persistent:
+            return None
+        allowed_tools = set(self._tools_by_mode[mode])
+        if request.policy is not None and mode != "plan":
+            allowed_tools |= {rule.tool for rule in request.policy.allow if rule.content is None}
+        if not self.binds_subagents:
+            allowed_tools.discard(SUBAGENT_TOOL)
+        return allowed_tools
+
+    def _list_denied_tools(
+        self, request: LaunchRequest, allowed_tools: set[str] | None
+    ) -> list[str]:
+        """Return the tools to deny, by their names in the texts. `allowed_tools` are the tools of
+        the permission mode, or None for all tools.
+        """
+        limits: list[Collection[str]] = []
+        if request.policy is not None and request.policy.only_tools is not None:
+            limits.append(request.policy.only_tools)
+        if allowed_tools is not None:
+            limits.append(allowed_tools)
+        denied_tools = []
+        for name, tool in self._tools.items():
+            claude_names = get_claude_names(tool)
+            is_removed = not claude_names.isdisjoint(request.removed_tools)
+            if is_removed or not all(claude_names.issubset(limit) for limit in limits):
+                denied_tools.append(self._config["renamed"].get(name, name))
+        if limits:
+            denied_tools += self._config["also"]
+        return list(dict.fromkeys(denied_tools))
+
+    def _list_server_denials(self, rules: Iterable[PermissionRule]) -> list[str]:
+        """Return the texts that deny the MCP servers in rules, or single tools of the servers."""
+        denials = []
+        for rule in rules:
             server, tool = _parse_server_rule(rule)
             if server:
                 template = self._config["server_tool" if tool else "server"]
