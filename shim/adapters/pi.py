@@ -194,6 +194,49 @@ def needs_built_in_tool_restore(request: LaunchRequest) -> bool:
     return request.has_flag("+name")
 
 
+def _needs_extension(request: LaunchRequest) -> bool:
+    """Return whether pi is started with the shim's extension."""
+    if uses_permission_extension(request):
+        return True
+    return request.permission_mode == "acceptEdits" and not request.persistent
+
+
+def _build_model_arguments(request: LaunchRequest) -> list[str]:
+    """Return the flags for the model and its effort."""
+    arguments = request.format_flag("--model", request.invocation.model)
+    effort = request.invocation.effort
+    if effort is not None:
+        arguments += ["--thinking", str(choose_supported_effort(effort, SUPPORTED_EFFORTS))]
+    return arguments
+
+
+def _build_system_prompt_arguments(request: LaunchRequest) -> list[str]:
+    """Return the flags for the system prompts. pi also accepts the path of a file that contains the
+    prompt.
+    """
+    invocation = request.invocation
+    arguments = []
+    for name, text in (
+        ("--system-prompt", invocation.system_prompt),
+        ("--append-system-prompt", invocation.append_system_prompt),
+    ):
+        if text:
+            arguments += [name, request.store_oversized_argument(text) or text]
+    return arguments
+
+
+def _build_session_arguments(request: LaunchRequest) -> list[str]:
+    """Return the flags for the session to resume, to fork or to start."""
+    invocation = request.invocation
+    if request.resume_id and invocation.fork_session:
+        return ["--fork", request.resume_id]
+    if request.resume_id:
+        return ["--session", request.resume_id]
+    if invocation.session_id and request.has_flag("--session-id"):
+        return ["--session-id", invocation.session_id]
+    return []
+
+
 # The shim's extension asks about each tool call. In one-shot mode, it restricts pi's tools to the
 # turn's folders instead.
 PERMISSION_EXTENSION = __file__.rpartition("/")[0] + "/pi_gate.js"
@@ -247,44 +290,25 @@ class PiAdapter(Adapter):
         """Build the launch. The prompt is sent through stdin, because as an argument it could be
         too long, or pi could read it as a flag or a file.
         """
-        invocation = request.invocation
+        mode = "json"
+        if request.persistent:
+            mode = "rpc"
         arguments = [
             "--mode",
-            "rpc" if request.persistent else "json",
-            *request.format_flag("--model", invocation.model),
+            mode,
+            *_build_model_arguments(request),
+            *_build_system_prompt_arguments(request),
+            *build_tool_selection_arguments(request),
         ]
-        if (effort := invocation.effort) is not None:
-            arguments += ["--thinking", str(choose_supported_effort(effort, SUPPORTED_EFFORTS))]
-        for name, text in (
-            ("--system-prompt", invocation.system_prompt),
-            ("--append-system-prompt", invocation.append_system_prompt),
-        ):
-            # pi also accepts the path of a file that contains the text
-            if text:
-                arguments += [name, request.store_oversized_argument(text) or text]
-        arguments += build_tool_selection_arguments(request)
         enforced_environment: dict[str, str] = {}
-        if uses_permission_extension(request) or (
-            request.permission_mode == "acceptEdits" and not request.persistent
-        ):
+        if _needs_extension(request):
             arguments += ["-e", PERMISSION_EXTENSION]
             enforced_environment["PI_GATE"] = build_extension_settings_json(request)
-        if request.resume_id:
-            arguments += [
-                "--fork" if invocation.fork_session else "--session",
-                request.resume_id,
-            ]
-        elif invocation.session_id and request.has_flag("--session-id"):
-            arguments += ["--session-id", invocation.session_id]
+        arguments += _build_session_arguments(request)
+        launch_spec = LaunchSpec(tuple(arguments), enforced_environment=enforced_environment)
         if request.persistent:
-            return LaunchSpec(
-                tuple(arguments), needs_stdin_pipe=True, enforced_environment=enforced_environment
-            )
-        return LaunchSpec(
-            tuple(arguments),
-            encode_prompt_stdin(request.prompt),
-            enforced_environment=enforced_environment,
-        )
+            return launch_spec._replace(needs_stdin_pipe=True)
+        return launch_spec._replace(stdin=encode_prompt_stdin(request.prompt))
 
     def list_available_tools(self, request: LaunchRequest) -> tuple[str, ...]:
         """Return the tools that the request allows. pi's `edit` stands for Edit and MultiEdit."""
