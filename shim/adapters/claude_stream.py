@@ -67,41 +67,42 @@ class ClaudeTranslator(Translator):
     def feed(self, event: Event) -> None:
         raw = self._raw_line
         self._raw_line = None
-        if not isinstance(event.get("type"), str):
-            self.turn.record_unknown_event(event.get("type"), event)
-            return
-        kind = event["type"]
-        if kind not in LEGACY_KINDS and (
-            self.turn.config.rejects_unknown_lines
-            or (kind not in EARLY_KINDS and not self.has_message)
-        ):
+        kind = event.get("type")
+        if not isinstance(kind, str) or not self._accepts_line_type(kind):
             self.turn.record_unknown_event(kind, event)
             return
         if self._split_delta is not None and raw is not None:
             self._write_half_character()
         if kind == "system" and event.get("subtype") == "init":
             self.start_next_turn()
-        turn = self.turn
-        session_id = turn.conversation.session_id
-        if not session_id:
-            session_id = turn.config.session.requested_id
-        if not session_id:
-            session_id = turn.config.session.new_id
-        complete_event = self._normalizer.normalize_event(
-            event, session_id, turn.assistant_message.model or "unknown"
-        )
+        complete_event = self._complete_event(event)
         if complete_event is None:
             return
         if raw is None or complete_event is not event:
             raw = dump_json(complete_event)
-        if len(raw) <= turn.writer.max_bytes:
+        if len(raw) <= self.turn.writer.max_bytes:
             self._write_event(raw, complete_event)
-            return
-        if kind == "control_request":
+        elif kind == "control_request":
             self._refuse_oversized(complete_event, len(raw))
-            return
-        for short_event in self._normalizer.split_long_event(complete_event):
-            self._write_event(dump_json(short_event), short_event)
+        else:
+            for short_event in self._normalizer.split_long_event(complete_event):
+                self._write_event(dump_json(short_event), short_event)
+
+    def _accepts_line_type(self, kind: str) -> bool:
+        """Return whether the frontend reads lines of this type now."""
+        if kind in LEGACY_KINDS:
+            return True
+        if self.turn.config.rejects_unknown_lines:
+            return False
+        return kind in EARLY_KINDS or self.has_message
+
+    def _complete_event(self, event: Event) -> Event | None:
+        """Return the event with all fields that frontends need, or None if it must be dropped."""
+        turn = self.turn
+        session = turn.config.session
+        session_id = turn.conversation.session_id or session.requested_id or session.new_id
+        model = turn.assistant_message.model or "unknown"
+        return self._normalizer.normalize_event(event, session_id, model)
 
     def _refuse_oversized(self, event: Event, size: int) -> None:
         """Refuse a control request that exceeds the line limit. If the request were truncated, the
