@@ -120,20 +120,24 @@ class FlatClaudeTranslator(ClaudeProtocolTranslator):
         if event.get("terminal_reason") in INTERRUPTED_REASONS:
             turn.record_interrupt(**fields)
         elif event.get("is_error"):
-            subtype = str(event.get("subtype"))
-            first_error = next(iter(as_list(event.get("errors"))), "")
-            status = event.get("api_error_status")
-            api = None
-            if subtype == "success" or self._error_event:
-                api = True
-            turn.record_failure(
-                str(text or first_error or subtype),
-                api=api,
-                status=status if isinstance(status, int) else None,
-                kind=ERROR_CAUSES.get(subtype),
-                subtype=None if subtype == "success" else subtype,
-                **fields,
-            )
+            self._record_failure(event, text, fields)
         else:
             turn.record_turn_end(result=text, **fields)
         turn.record_vendor_completion()
+
+    def _record_failure(self, event: Event, text: str, fields: dict[str, Any]) -> None:
+        """Record the failure in a result. `text` is the result's text, and `fields` are its figures."""
+        subtype = str(event.get("subtype"))
+        first_error = next(iter(as_list(event.get("errors"))), "")
+        status = event.get("api_error_status")
+        api = None
+        if subtype == "success" or self._error_event:
+            api = True
+        self.turn.record_failure(
+            str(text or first_error or subtype),
+            api=api,
+            status=status if isinstance(status, int) else None,
+            kind=ERROR_CAUSES.get(subtype),
+            subtype=None if subtype == "success" else subtype,
+            **fields,
+        )
