@@ -7,6 +7,8 @@ stream does not name the model. Without a record, for example in a replay, the p
 translate the stream.
 """
 
+from typing import Any
+
 from shim.adapters.codex_items import CompletedCodexItems, describe_agent_states
 from shim.adapters.codex_rollout import (
     CHANGE_TOOL_NAMES,
@@ -168,23 +170,27 @@ class CodexTranslator(ProfileTranslator):
             recorded = rollout.take_recorded_file_change({path for path, _ in changes})
         if recorded is None:
             return False
+        self._write_changes(item, [path for path, _ in changes], recorded)
+        return True
+
+    def _write_changes(self, item: Event, paths: list[str], recorded: dict[str, Any]) -> None:
+        """Write the tool calls for a file change item, and their results. `recorded` has the file
+        contents.
+        """
         failed = item.get("status") == "failed"
         output_key = "stderr" if failed else "stdout"
         output = get_text(recorded, output_key, get_text(item, "status")).strip()
         texts: dict[str, str] = {}
-        for index, (path, _) in enumerate(changes):
+        for index, path in enumerate(paths):
             change = recorded["changes"][path]
             new_path = change.get("move_path")
             text = output
             if new_path and not failed:
                 text = f"{output}\n{path} is now {new_path}"
-            texts |= dict.fromkeys(
-                self._write_calls(f"{item_id}:{index}", build_file_change_tool_calls(path, change)),
-                text,
-            )
+            calls = build_file_change_tool_calls(path, change)
+            texts |= dict.fromkeys(self._write_calls(f"{item.get('id')}:{index}", calls), text)
         for call_id, text in texts.items():
             self.turn.add_tool_result(call_id, text, failed)
-        return True
 
     def _write_calls(
         self, item_id: str, calls: list[ClaudeCall], *, is_denied: bool = False

@@ -234,28 +234,32 @@ def _find_missing_call(call: Mapping[str, Any], output: object) -> UnstreamedToo
         exit_match = re.search(EXIT_CODE_REGEX, head)
     if not (is_refused or exit_match):
         return None
-    arguments = _parse_arguments(call)
-    input_text = get_text(arguments, "cmd" if name == SHELL_TOOL else "input")
-    calls = []
-    if text.startswith((*HOOK_BLOCKED, *PATCH_ERRORS)):
-        calls = parse_patch_as_tool_calls(input_text)
-    if not calls and name == "view_image":
-        calls = [("Read", {"file_path": get_text(arguments, "path")})]
-    if not calls:
-        if name == SHELL_TOOL and input_text:
-            calls = [("Bash", {"command": input_text})]
-        else:
-            calls = [(name, arguments)]
     is_error = is_refused
     if exit_match is not None and exit_match[1] != "0":
         is_error = True
     return UnstreamedToolCall(
         str(call["call_id"]),
-        calls,
+        _list_claude_calls(call, text),
         output_body if exit_match else text,
         is_error,
         text.startswith((*HOOK_BLOCKED, PATCH_REJECTED)),
     )
+
+
+def _list_claude_calls(call: Mapping[str, Any], output: str) -> list[ClaudeCall]:
+    """Return Claude's tool calls for a recorded call. `output` shows whether the call is a patch."""
+    name = _format_tool_name(call)
+    arguments = _parse_arguments(call)
+    input_text = get_text(arguments, "cmd" if name == SHELL_TOOL else "input")
+    if output.startswith((*HOOK_BLOCKED, *PATCH_ERRORS)):
+        calls = parse_patch_as_tool_calls(input_text)
+        if calls:
+            return calls
+    if name == "view_image":
+        return [("Read", {"file_path": get_text(arguments, "path")})]
+    if name == SHELL_TOOL and input_text:
+        return [("Bash", {"command": input_text})]
+    return [(name, arguments)]
 
 
 def _format_tool_name(call: Mapping[str, Any]) -> str:
