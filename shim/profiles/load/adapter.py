@@ -28,7 +28,6 @@ from shim.profiles.load.profile_adapter import (
 )
 
 if TYPE_CHECKING:
-    from shim.core.adapter.translator import Translator
     from shim.profiles.compile.rules import ProfileRuleMatchObserver
 
 SCHEMA_VERSION = 1
@@ -150,26 +149,10 @@ def build_adapter(
         name,
     )
     template = LaunchTemplate(node.get_child("launch"), name, tool_table)
-    acp_node = node.get_child("acp")
-
-    def compile_translator() -> "type[Translator]":
-        from shim.profiles.compile.stream import ParsedStreamRules
-        from shim.profiles.profile import build_translator_class
-
-        adapter_class = None
-        if load_translator_class is not None:
-            adapter_class = load_translator_class()
-        return build_translator_class(
-            node,
-            ParsedStreamRules(node, tool_table, trace),
-            adapter_class,
-            (lambda: adapter.build_two_way().translator_class) if acp_node.value else None,
-        )
-
-    adapter = ProfileAdapter(node, profile, template, tool_table, compile_translator)
+    adapter = ProfileAdapter(node, profile, template, tool_table, load_translator_class, trace)
     if trace is not None:
         _ = adapter.translator_class
-    if not source.is_bundled and acp_node.value:
+    if not source.is_bundled and node.get_child("acp").value:
         adapter.build_two_way()  # report mistakes in `[acp]` now
     return adapter
 

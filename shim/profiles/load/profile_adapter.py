@@ -25,6 +25,7 @@ from shim.profiles.load.launch import HOME_KEYS, LaunchTemplate, ModeTools
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
     from shim.core.policy.settings_hooks import SettingsHook
+    from shim.profiles.compile.rules import ProfileRuleMatchObserver
 
 _STREAMED_MODES = ("delta", "cumulative")
 SYSTEMS = ("linux", "darwin")  # the keys of `overruled_by`
@@ -40,7 +41,8 @@ class ProfileAdapter(Adapter):
     """The adapter for a vendor that is defined by a profile. `profile` has the values of
     PROFILE_KEYS.
 
-    `compile_translator` compiles the profile's rules and returns the translator class.
+    `load_translator_class` imports the class that the profile names, if there is one. `trace`
+    receives each event's matching rules.
     """
 
     def __init__(
@@ -49,11 +51,14 @@ class ProfileAdapter(Adapter):
         profile: dict[str, Any],
         template: LaunchTemplate,
         tools: Tools,
-        compile_translator: TranslatorLoader,
+        load_translator_class: TranslatorLoader | None = None,
+        trace: "ProfileRuleMatchObserver | None" = None,
     ) -> None:
         self.name = profile["id"]
         self.node = node
-        self._compile_translator = compile_translator
+        self.tools = tools
+        self._load_translator_class = load_translator_class
+        self._trace = trace
         self._translator: type[Translator] | None = None
         if not node.source.is_bundled:  # report mistakes before a child starts
             _ = self.translator_class
@@ -64,7 +69,6 @@ class ProfileAdapter(Adapter):
             self._load_hook_rules = None
         self.programs = template.programs
         self.modes = _parse_modes(template.values["permission_args"])
-        self.tools = tools
         self.listed_tools = _list_claude_tools(node, profile, tools)
         self.unattended = profile["unattended"]
         self.login_hint = template.values["login"]
@@ -88,6 +92,24 @@ class ProfileAdapter(Adapter):
         if self._translator is None:
             self._translator = self._compile_translator()
         return self._translator
+
+    def _compile_translator(self) -> "type[Translator]":
+        """Compile the profile's rules. Raise FrontendError for an invalid value."""
+        from shim.profiles.compile.stream import ParsedStreamRules
+        from shim.profiles.profile import build_translator_class
+
+        adapter_class = None
+        if self._load_translator_class is not None:
+            adapter_class = self._load_translator_class()
+        load_protocol_class = None
+        if self.node.get_child("acp").value:
+            load_protocol_class = self._load_protocol_class
+        stream = ParsedStreamRules(self.node, self.tools, self._trace)
+        return build_translator_class(self.node, stream, adapter_class, load_protocol_class)
+
+    def _load_protocol_class(self) -> "type[Translator]":
+        """Return the translator class for the program's JSON-RPC protocol."""
+        return self.build_two_way().translator_class
 
     def build_two_way(self) -> Adapter:
         adapter: Adapter = load_class(self._two_way_ref)(self)
