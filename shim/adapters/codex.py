@@ -20,6 +20,7 @@ from shim.adapters.codex_rollout import (
 from shim.core.adapter.tools import resolve_argument_paths
 from shim.core.adapter.translator import Event, Translator
 from shim.core.reading.values import as_dict, get_text
+from shim.core.turn.context import VendorDataReader
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 from shim.profiles.profile import ProfileTranslator
@@ -84,19 +85,27 @@ class CodexTranslator(ProfileTranslator):
             return self._translate_server_line(event)
         if item_type not in CHECKPOINT_ITEMS and kind not in TURN_END_EVENTS:
             return is_repeated
-        if self._state.rollout is None:
-            self._state.rollout = CodexRollout(
-                data_dir, self.turn.conversation.vendor_session_id or ""
-            )
-        missing_calls = self._state.rollout.take_unstreamed_tool_calls()
-        self.turn.update_message(model=self._state.rollout.model)
-        for call in missing_calls:
-            self._write_missing_call(call)
+        rollout = self._open_rollout(data_dir)
+        self._write_missing_calls(rollout)
         if kind in TURN_END_EVENTS:
             self._write_pending_changes()
         if is_repeated or not isinstance(item, dict) or item_type != "file_change":
             return is_repeated
-        return self._translate_changes(event, item, self._state.rollout)
+        return self._translate_changes(event, item, rollout)
+
+    def _open_rollout(self, data_dir: VendorDataReader) -> CodexRollout:
+        """Return the session's record, which is opened at the first event that needs it."""
+        if self._state.rollout is None:
+            session_id = self.turn.conversation.vendor_session_id or ""
+            self._state.rollout = CodexRollout(data_dir, session_id)
+        return self._state.rollout
+
+    def _write_missing_calls(self, rollout: CodexRollout) -> None:
+        """Write the recorded tool calls that have no item in the stream."""
+        missing_calls = rollout.take_unstreamed_tool_calls()
+        self.turn.update_message(model=rollout.model)
+        for call in missing_calls:
+            self._write_missing_call(call)
 
     def start_turn(self, turn: Turn) -> None:
         super().start_turn(turn)
