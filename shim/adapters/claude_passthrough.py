@@ -94,17 +94,21 @@ class PassthroughTurn:
             ):
                 self._writer.write_passthrough_line(raw)
         else:
-            if self._turn_end.vendor_result[0]:
-                self._turn.finish()
-            if (
-                self._machine.state is CLOSED
-                and self._turn.is_terminated
-                and self._writer.has_result_terminator_line
-            ):
-                # A frontend that reads up to a terminator has stopped reading by now.
-                self._machine.record_late_event()
-            else:
-                self._writer.write_passthrough_line(raw)
+            self._forward_other_line(raw)
+
+    def _forward_other_line(self, raw: bytes) -> None:
+        """Forward a line that is not part of the conversation. It ends a turn that has a result."""
+        if self._turn_end.vendor_result[0]:
+            self._turn.finish()
+        if (
+            self._machine.state is CLOSED
+            and self._turn.is_terminated
+            and self._writer.has_result_terminator_line
+        ):
+            # A frontend that reads up to a terminator has stopped reading by now.
+            self._machine.record_late_event()
+        else:
+            self._writer.write_passthrough_line(raw)
 
     @property
     def _accepts_every_line(self) -> bool:
@@ -259,18 +263,7 @@ class PassthroughTurn:
                 self._hidden_block_index = None
             return False
         if kind == "message_start":
-            message = inner["message"]
-            self._assistant_message.model = str(message.get("model"))
-            usage = message.get("usage")
-            if not usage:
-                usage = NO_USAGE
-            self._writer.set_current_message(
-                str(message.get("id")),
-                self._assistant_message.model,
-                usage,
-            )
-            self._assistant_message.number += 1
-            self._machine.move_to(MESSAGE, True)
+            self._track_message_start(inner["message"])
         elif kind == "content_block_start":
             self._track_block_start(inner["index"], inner["content_block"]["type"])
         elif kind == "content_block_delta":
@@ -284,6 +277,18 @@ class PassthroughTurn:
         elif kind == "message_stop":
             self._machine.move_to(READY, True)
         return True
+
+    def _track_message_start(self, message: ClaudeLine) -> None:
+        """Update the turn from the start of a message."""
+        usage = message.get("usage")
+        if not usage:
+            usage = NO_USAGE
+        self._assistant_message.model = str(message.get("model"))
+        self._assistant_message.number += 1
+        self._writer.set_current_message(
+            str(message.get("id")), self._assistant_message.model, usage
+        )
+        self._machine.move_to(MESSAGE, True)
 
     def _track_block_start(self, index: object, kind: str) -> None:
         if index.__class__ is not int:
