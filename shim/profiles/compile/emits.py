@@ -195,22 +195,10 @@ def _create_text_writer(
         text = compile_field_expression(node.get_child("text"), builder)
         block = compile_optional_field_expression(node.get_child("block"), builder)
         mode = node.get_child("mode").read_choice(TEXT_MODES, options.text_mode)
-        if kind == "text":
-            call_text = f"add_block({text})"
-        else:
-            call_text = f"add_block({text}, {format_literal(kind)})"
         if not node.get_child("block") and kind in options.reconciled_kinds:
             block = f"engine.block_keys[{format_literal(kind)}]"
         elif mode == "final" and not node.get_child("block"):
-            if options.has_late_results:
-                with builder.open_block("if engine.buffered_blocks or engine.turn.open_calls:"):
-                    builder.add_line(
-                        f"engine.write_complete_content_block({text}, {format_literal(kind)})"
-                    )
-                with builder.open_block("else:"):
-                    builder.add_line(f"engine.turn.{call_text}")
-            else:
-                builder.add_line(f"engine.turn.{call_text}")
+            _write_complete_block(kind, text, options, builder)
             return
         if mode == "delta":
             builder.add_line(f"engine.turn.add_{kind}({text}, {block})")
@@ -220,6 +208,24 @@ def _create_text_writer(
             )
 
     return write_text
+
+
+def _write_complete_block(
+    kind: str, text: str, options: ProfileTranslationOptions, builder: FunctionBuilder
+) -> None:
+    """Write the code that adds a complete content block to the turn. If tool results may arrive
+    after the block, the code buffers the block while calls are open.
+    """
+    call_text = f"add_block({text}, {format_literal(kind)})"
+    if kind == "text":
+        call_text = f"add_block({text})"
+    if not options.has_late_results:
+        builder.add_line(f"engine.turn.{call_text}")
+        return
+    with builder.open_block("if engine.buffered_blocks or engine.turn.open_calls:"):
+        builder.add_line(f"engine.write_complete_content_block({text}, {format_literal(kind)})")
+    with builder.open_block("else:"):
+        builder.add_line(f"engine.turn.{call_text}")
 
 
 def _write_reply(

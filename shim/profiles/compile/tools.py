@@ -161,11 +161,7 @@ def _check_groups(other_tools: ConfigNode, name: str) -> None:
 def _parse_tool(node: ConfigNode) -> ToolMapping:
     node.read_table((*_TOOL_KEYS, "alt"))
     name = node.get_child("name").read_text()
-    alternatives = node.get_child("alt").read_items(MAX_ALTERNATIVES)
-    for alternative in alternatives:
-        alternative.read_table((*_TOOL_KEYS, "match"))
-        if not alternative.get_child("match"):
-            raise alternative.build_error("a table with `match`", "a table without `match`")
+    alternatives = _parse_alternatives(node.get_child("alt"))
 
     def compile_converter() -> ConvertFunction:
         from shim.profiles.compile.tool_arguments import compile_tool_argument_converter
@@ -190,6 +186,16 @@ def _parse_tool(node: ConfigNode) -> ToolMapping:
         tuple(alternative.get_child("name").read_text(name) for alternative in alternatives),
         compile_converter,
     )
+
+
+def _parse_alternatives(node: ConfigNode) -> list[ConfigNode]:
+    """Return the nodes of the other Claude tools that a call may become."""
+    alternatives = node.read_items(MAX_ALTERNATIVES)
+    for alternative in alternatives:
+        alternative.read_table((*_TOOL_KEYS, "match"))
+        if not alternative.get_child("match"):
+            raise alternative.build_error("a table with `match`", "a table without `match`")
+    return alternatives
 
 
 def _create_multiplier(factor: float) -> Callable[[Any], Any]:
