@@ -66,7 +66,7 @@ from shim.core.adapter.adapter import (
 )
 from shim.core.adapter.tools import Tools
 from shim.core.adapter.versions import VersionProbe, parse_version_conditions
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_supported_effort
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any

@@ -10,7 +10,7 @@ from shim.core.adapter.adapter import (
     can_pass_as_argument,
     encode_prompt_stdin,
 )
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.flags import Invocation
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.check.config_node import ConfigKey, ConfigNode
