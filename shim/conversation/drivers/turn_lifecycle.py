@@ -122,76 +122,25 @@ class TurnLifecycle:
         state = self._state
         resume_state = self._resume_state
         adapter = context.adapter
-        invocation = context.invocation
         started_at = time.monotonic()
-        if state.policy is None:
-            policy = context.build_policy()
-        else:
-            policy = state.policy
-        removed_tools = context.list_removed_tools(policy)
+        policy = context.build_policy() if state.policy is None else state.policy
         request = LaunchRequest(
-            invocation,
+            context.invocation,
             "",
             adapter.modes.get(state.mode, ()),
             state.mode,
-            removed_tools=removed_tools,
+            removed_tools=context.list_removed_tools(policy),
             persistent=resume_state.persistent,
             policy=policy,
         )
-        model = None
-        if adapter.abilities.accepts_model:
-            model = state.model
-        if state.unknown_model:  # no turn runs; the lines of the refusal contain the requested name
-            model = state.unknown_model
-        vendor_counts_turns = adapter.abilities.can_limit_turns and not resume_state.persistent
-        version = None
-        if resume_state.version_check.distrust or resume_state.version_check.note:
-            version = resume_state.version_check.version
-        vendor_session_usage = NO_VENDOR_SESSION_USAGE
-        if resume_state.stored_session is not None:
-            vendor_session_usage = resume_state.stored_session.vendor_session_usage
-        max_turns = None
-        if not vendor_counts_turns:
-            max_turns = invocation.max_turns
-        max_budget_usd = None
-        if not adapter.passthrough:
-            max_budget_usd = invocation.max_budget_usd
-        requested_model = None
-        if state.requested_model != model:
-            requested_model = state.requested_model
-        default_model = ""
-        if not model:
-            default_model = state.reported_model
+        model = self._choose_model()
         return TurnConfig(
-            vendor=VendorInfo(
-                adapter.display_name,
-                version=version,
-                version_note=resume_state.version_check.note,
-                is_unattended=adapter.unattended or bool(resume_state.version_check.distrust),
-                unattended_reason=resume_state.version_check.distrust,
-                can_retract=adapter.abilities.can_repeat_reply or self.retries_interrupted_streams,
-                has_claude_errors=adapter.passthrough,
-                is_replay=bool(adapter.cli.replayed_vendor),
-                trust_prompt=adapter.environment.trust_prompt_text,
-                login_command=adapter.login_hint,
-                clean_exit_codes=adapter.shutdown.clean_exit_codes,
-            ),
-            session=SessionConfig(
-                state.options.session_id,
-                requested_id=self._choose_session_id(),
-                vendor_session_usage=vendor_session_usage,
-                list_servers=lambda: (list_mcp_server_entries(state), state.list_sdk_mcp_tools()),
-                list_server_names=lambda: self._list_server_names(policy),
-                list_commands=lambda: list_command_names(state),
-            ),
-            limits=ConversationLimits(
-                max_turns=max_turns,
-                requested_max_turns=invocation.max_turns,
-                max_budget_usd=max_budget_usd,
-            ),
+            vendor=self._build_vendor_info(),
+            session=self._build_session_config(policy),
+            limits=self._build_limits(),
             model=model,
-            requested_model=requested_model,
-            default_model=default_model,
+            requested_model=state.requested_model if state.requested_model != model else None,
+            default_model="" if model else state.reported_model,
             cwd=context.cwd,
             tools=adapter.list_available_tools(request),
             mode=state.mode,
@@ -206,18 +155,81 @@ class TurnLifecycle:
             output_style=context.claude_settings.output_style,
             forwards_subagent_text=self._forwards_subagent_text(),
             failed_attempts=resume_state.failed_attempts,
-            unsupported_rules=(
-                *_list_unsupported_rules(
-                    adapter, request, context.claude_settings.unsupported_keys
-                ),
-                *_list_unsupported_agents(state),
-                *state.ignored_options,
-                *_list_unsupported_hooks(adapter, state, persistent=resume_state.persistent),
-                *state.ignored_command_fields,
-            ),
+            unsupported_rules=self._list_ignored_options(request),
             agents=tuple(agent.name for agent in state.usable_agents),
             has_rebuilt_history=resume_state.has_rebuilt_history,
             elapsed_ms=lambda: int((time.monotonic() - started_at) * 1000),
+        )
+
+    def _choose_model(self) -> str | None:
+        """Return the model of the next turn, or None if the vendor chooses it."""
+        state = self._state
+        # No turn runs with an unknown model, but the lines of the refusal contain its name.
+        if state.unknown_model:
+            return state.unknown_model
+        if not self._context.adapter.abilities.accepts_model:
+            return None
+        return state.model
+
+    def _build_vendor_info(self) -> VendorInfo:
+        adapter = self._context.adapter
+        check = self._resume_state.version_check
+        return VendorInfo(
+            adapter.display_name,
+            version=check.version if check.distrust or check.note else None,
+            version_note=check.note,
+            is_unattended=adapter.unattended or bool(check.distrust),
+            unattended_reason=check.distrust,
+            can_retract=adapter.abilities.can_repeat_reply or self.retries_interrupted_streams,
+            has_claude_errors=adapter.passthrough,
+            is_replay=bool(adapter.cli.replayed_vendor),
+            trust_prompt=adapter.environment.trust_prompt_text,
+            login_command=adapter.login_hint,
+            clean_exit_codes=adapter.shutdown.clean_exit_codes,
+        )
+
+    def _build_session_config(self, policy: "Policy") -> SessionConfig:
+        state = self._state
+        vendor_session_usage = NO_VENDOR_SESSION_USAGE
+        if self._resume_state.stored_session is not None:
+            vendor_session_usage = self._resume_state.stored_session.vendor_session_usage
+        return SessionConfig(
+            state.options.session_id,
+            requested_id=self._choose_session_id(),
+            vendor_session_usage=vendor_session_usage,
+            list_servers=lambda: (list_mcp_server_entries(state), state.list_sdk_mcp_tools()),
+            list_server_names=lambda: self._list_server_names(policy),
+            list_commands=lambda: list_command_names(state),
+        )
+
+    def _build_limits(self) -> ConversationLimits:
+        """Return the limits that the shim applies, because the vendor does not."""
+        adapter = self._context.adapter
+        invocation = self._context.invocation
+        vendor_counts_turns = (
+            adapter.abilities.can_limit_turns and not self._resume_state.persistent
+        )
+        return ConversationLimits(
+            max_turns=None if vendor_counts_turns else invocation.max_turns,
+            requested_max_turns=invocation.max_turns,
+            max_budget_usd=None if adapter.passthrough else invocation.max_budget_usd,
+        )
+
+    def _list_ignored_options(self, request: LaunchRequest) -> "tuple[UnsupportedRule, ...]":
+        """Return the rules and options that have no effect over this vendor. The session names
+        them.
+        """
+        context = self._context
+        state = self._state
+        persistent = self._resume_state.persistent
+        return (
+            *_list_unsupported_rules(
+                context.adapter, request, context.claude_settings.unsupported_keys
+            ),
+            *_list_unsupported_agents(state),
+            *state.ignored_options,
+            *_list_unsupported_hooks(context.adapter, state, persistent=persistent),
+            *state.ignored_command_fields,
         )
 
     def _forwards_subagent_text(self) -> bool:
@@ -281,22 +293,56 @@ class TurnLifecycle:
         """Store the session data that the next child and a later `--resume` need. A real claude
         stores its own sessions.
         """
+        if stream.is_turn_finished:
+            self._report_turn_end(stream)
+        turn = stream.turn
+        conversation = turn.conversation
+        self._store_usage(turn)
+        self._state.server_statuses = conversation.server_statuses
+        self._store_offered_models(conversation.offered_models)
+        self._store_offered_commands(conversation.offered_commands)
+        if turn.config.model is None and turn.assistant_message.model != "unknown":
+            self._state.reported_model = turn.assistant_message.model
+
+        vendor_session = self._find_session_to_resume(turn)
+        if vendor_session is None or conversation.session_id is None:
+            return
         context = self._context
         resume_state = self._resume_state
+        resume_state.vendor_session_id = vendor_session or None
+        resume_state.forks_next = False
+        if context.invocation.no_session_persistence:
+            return
+        created = 0.0
+        if resume_state.stored_session:
+            created = resume_state.stored_session.created
+        session = store.StoredSession(
+            context.adapter.name,
+            vendor_session,
+            context.cwd,
+            turn.assistant_message.model,
+            created,
+            conversation.get_vendor_session_usage(vendor_session),
+        )
+        store.store_session(conversation.session_id, session, context.environment)
+
+    def _report_turn_end(self, stream: ChildStream) -> None:
+        """Log the end of a turn, and report its secrets and its diagnostics."""
         turn = stream.turn
-        adapter = context.adapter
+        if turn.assistant_message.number > 0 and not turn.is_error:
+            self._resume_state.has_answered = True
+        self._resume_state.failed_attempts = ()
+        log_fields: dict[str, Any] = {
+            "cause": turn.end_cause,
+            "account": stream.diagnostics.build_report(),
+        }
+        self._context.log("turn ended", **log_fields, ms=turn.config.elapsed_ms())
+        self._warn_about_secrets(stream)
+        self.record_diagnostics(stream)
+
+    def _store_usage(self, turn: Turn) -> None:
+        """Store the usage of the conversation, for reports to the frontend."""
         conversation = turn.conversation
-        if stream.is_turn_finished:
-            if turn.assistant_message.number > 0 and not turn.is_error:
-                resume_state.has_answered = True
-            resume_state.failed_attempts = ()
-            log_fields: dict[str, Any] = {
-                "cause": turn.end_cause,
-                "account": stream.diagnostics.build_report(),
-            }
-            context.log("turn ended", **log_fields, ms=turn.config.elapsed_ms())
-            self._warn_about_secrets(stream)
-            self.record_diagnostics(stream)
         last_request: Mapping[str, int] = turn.assistant_message.last_usage
         if not any(last_request.values()):
             last_request = self._state.usage.last_request
@@ -309,53 +355,31 @@ class TurnLifecycle:
             conversation.context_window_tokens,
             conversation.context_window_by_model,
         )
-        self._state.server_statuses = conversation.server_statuses
-        self._store_offered_models(conversation.offered_models)
-        self._store_offered_commands(conversation.offered_commands)
-        if turn.config.model is None and turn.assistant_message.model != "unknown":
-            self._state.reported_model = turn.assistant_message.model
-        replay = adapter.cli.replay
-        replay_position = None
-        if replay is not None:
-            replay_position = replay.child_id
-        vendor_session = replay_position
-        if not vendor_session:
-            vendor_session = conversation.vendor_session_id
-        if not vendor_session:
-            vendor_session = None
-            if turn.outcome_tracker.has_started:
-                vendor_session = resume_state.assigned_id
-        vendor_stores = adapter.passthrough and not context.is_translated
+
+    def _find_session_to_resume(self, turn: Turn) -> str | None:
+        """Return the id of the vendor's session, or the position in a replayed recording. Return ""
+        if there is nothing to resume, and None if the shim does not store the session.
+        """
+        adapter = self._context.adapter
+        resume_state = self._resume_state
+        if adapter.cli.replay is not None and adapter.cli.replay.child_id:
+            return adapter.cli.replay.child_id
+        if adapter.passthrough and not self._context.is_translated:
+            return None
+        vendor_session = turn.conversation.vendor_session_id or None
+        if vendor_session is None and turn.outcome_tracker.has_started:
+            vendor_session = resume_state.assigned_id
+        if vendor_session is None:
+            return None
         if (
-            (vendor_stores and not replay_position)
-            or conversation.session_id is None
-            or vendor_session is None
-        ):
-            return
-        if (
-            not replay_position
-            and adapter.session_traits.saves_late
+            adapter.session_traits.saves_late
             and not resume_state.vendor_session_id
             and not turn.assistant_message.usage_by_model
         ):
             # The first reply was cut off, so there is no vendor session to resume. The session is
             # stored anyway, because the frontend knows its id.
-            vendor_session = ""
-        resume_state.vendor_session_id, resume_state.forks_next = vendor_session or None, False
-        if context.invocation.no_session_persistence:
-            return
-        created = 0.0
-        if resume_state.stored_session:
-            created = resume_state.stored_session.created
-        session = store.StoredSession(
-            adapter.name,
-            vendor_session,
-            context.cwd,
-            turn.assistant_message.model,
-            created,
-            conversation.get_vendor_session_usage(vendor_session),
-        )
-        store.store_session(conversation.session_id, session, context.environment)
+            return ""
+        return vendor_session
 
     def _store_offered_models(self, models: "tuple[OfferedModel, ...]") -> None:
         """Store the models that the vendor has listed, for this and for later sessions."""
