@@ -9,7 +9,7 @@ the hash of all bytes before it. The hash detects damage, but does not prove who
 
 import binascii
 import codecs
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -134,89 +134,68 @@ def parse_recording_line(raw: bytes) -> RecordingLine:
     if raw.startswith(b'["h"'):
         return RecordingLine(CHECKPOINT, fields={"end": raw.endswith(b',"end"]')})
     if not raw or raw.startswith(b"#"):
-        description = "an empty line"
-        if raw:
-            description = "a comment"
-        return RecordingLine(
-            problems=[RecordingProblem(NOTE, "comment", f"{description}, which readers skip")]
-        )
+        description = "a comment" if raw else "an empty line"
+        note = RecordingProblem(NOTE, "comment", f"{description}, which readers skip")
+        return RecordingLine(problems=[note])
     try:
         record = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return RecordingLine(
-            problems=[
-                RecordingProblem(DAMAGE, "not_json", f"not JSON: {format_value_excerpt(raw)}")
-            ]
-        )
+        return RecordingLine(problems=[_describe_damage("not_json", "not JSON", raw)])
     if not isinstance(record, list) or len(record) < 3 or not isinstance(record[1], str):
-        return RecordingLine(
-            problems=[
-                RecordingProblem(DAMAGE, "no_record", f"not a record: {format_value_excerpt(raw)}")
-            ]
-        )
-    delay_s, full_code, data = record[:3]
-    problems = list[RecordingProblem]()
+        return RecordingLine(problems=[_describe_damage("no_record", "not a record", raw)])
+
+    delay_s, code, data = record[:3]
+    problems = list(_check_record(record))
+    if problems and any(problem.severity == DAMAGE for problem in problems):
+        delay_s = 0  # the only damage that was checked until now
+    if code in STREAM_CODES:
+        return _parse_stream_record(code, delay_s, data, problems)
+    if len(code) != 1 or code not in EVENTS:
+        text = f"unknown code {format_value_excerpt(code)}"
+        problems.append(RecordingProblem(NOTE, "unknown_code", text))
+        return RecordingLine(problems=problems)
+    if not isinstance(data, dict):
+        text = f"a record of {code} that is not an object"
+        problems.append(_describe_damage("no_record", text, data))
+        return RecordingLine(problems=problems)
+    return RecordingLine(code, delay_s, fields=data, problems=problems)
+
+
+def _describe_damage(kind: str, text: str, value: object) -> RecordingProblem:
+    return RecordingProblem(DAMAGE, kind, f"{text}: {format_value_excerpt(value)}")
+
+
+def _check_record(record: Sequence[Any]) -> Iterator[RecordingProblem]:
+    """Yield the problems with the number of a record's entries and with its time."""
     if len(record) > 3:
-        problems.append(
-            RecordingProblem(
-                NOTE, "more", "a record of more than three entries; readers use the first three"
-            )
-        )
+        text = "a record of more than three entries; readers use the first three"
+        yield RecordingProblem(NOTE, "more", text)
+    delay_s = record[0]
     if delay_s.__class__ is not float and delay_s.__class__ is not int:
-        problems.append(
-            RecordingProblem(DAMAGE, "time", f"{format_value_excerpt(delay_s)} is not a time")
-        )
-        delay_s = 0
+        yield RecordingProblem(DAMAGE, "time", f"{format_value_excerpt(delay_s)} is not a time")
     elif delay_s < 0:
-        problems.append(
-            RecordingProblem(
-                DAMAGE,
-                "time",
-                f"a time of {format_value_excerpt(delay_s)} seconds: times must not decrease",
-            )
-        )
-        delay_s = 0
+        text = f"a time of {format_value_excerpt(delay_s)} seconds: times must not decrease"
+        yield RecordingProblem(DAMAGE, "time", text)
     elif delay_s > UNUSUAL_DELAY_S:
-        problems.append(
-            RecordingProblem(NOTE, "time", f"a pause of {format_value_excerpt(delay_s)} seconds")
-        )
-    if code_parts := STREAM_CODES.get(full_code):
-        stream_code, has_newline, is_base64 = code_parts
-        if isinstance(data, str):
-            try:
-                if is_base64:
-                    content = binascii.a2b_base64(data, strict_mode=True)
-                else:
-                    content = data.encode()
-                return RecordingLine(stream_code, delay_s, content, has_newline, problems=problems)
-            except ValueError:
-                problems.append(
-                    RecordingProblem(DAMAGE, "base64", f"not base64: {format_value_excerpt(data)}")
-                )
-        else:
-            message = (
-                f"a record of {stream_code} whose data is not text: {format_value_excerpt(data)}"
-            )
-            problems.append(RecordingProblem(DAMAGE, "no_record", message))
-    elif len(full_code) != 1 or full_code not in EVENTS:
-        problems.append(
-            RecordingProblem(
-                NOTE,
-                "unknown_code",
-                f"unknown code {format_value_excerpt(full_code)}",
-            )
-        )
-    elif isinstance(data, dict):
-        return RecordingLine(full_code, delay_s, fields=data, problems=problems)
-    else:
-        problems.append(
-            RecordingProblem(
-                DAMAGE,
-                "no_record",
-                f"a record of {full_code} that is not an object: {format_value_excerpt(data)}",
-            )
-        )
-    return RecordingLine(problems=problems)
+        text = f"a pause of {format_value_excerpt(delay_s)} seconds"
+        yield RecordingProblem(NOTE, "time", text)
+
+
+def _parse_stream_record(
+    code: str, delay_s: float, data: object, problems: list[RecordingProblem]
+) -> RecordingLine:
+    """Parse a record with bytes of a stream. `problems` were found in the record before."""
+    stream_code, has_newline, is_base64 = STREAM_CODES[code]
+    if not isinstance(data, str):
+        text = f"a record of {stream_code} whose data is not text"
+        problems.append(_describe_damage("no_record", text, data))
+        return RecordingLine(problems=problems)
+    try:
+        content = binascii.a2b_base64(data, strict_mode=True) if is_base64 else data.encode()
+    except ValueError:
+        problems.append(_describe_damage("base64", "not base64", data))
+        return RecordingLine(problems=problems)
+    return RecordingLine(stream_code, delay_s, content, has_newline, problems=problems)
 
 
 def format_value_excerpt(value: object) -> str:
