@@ -24,6 +24,7 @@ from shim.core.claude.hooks.callbacks import HOOK_TIMEOUT_S, HookEvent
 from shim.core.claude.messages import UserMessage
 from shim.core.errors import ShimError
 from shim.core.reading import MAX_LINE_BYTES
+from shim.core.turn.result import build_minimal_error_result
 from shim.io.ids import create_uuid
 from shim.io.stderr import warn
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
@@ -453,10 +454,24 @@ class MessageLoop(ConversationLoop):
         """Write an error result after a bug in the shim, so that the turn still has exactly one
         result.
         """
+        reason = explain_turn_failure(error)
         try:
-            await self._write_last_result(explain_turn_failure(error), "internal")
+            if self._turn_running and self._driver.active_child_driver.stream is None:
+                await self._write_result_without_stream(reason)
+            else:
+                await self._write_last_result(reason, "internal")
         except Exception as write_error:
             warn(f"internal error: {write_error!r}\n")
+
+    async def _write_result_without_stream(self, reason: str) -> None:
+        """Write an error result for a turn that failed before its stream existed."""
+        launcher = self._driver.active_child_driver.launcher
+        state = launcher.session_state
+        writer = launcher.writer
+        writer.write_init_message(state.options.session_id, {})
+        writer.write_result(build_minimal_error_result(state.vendor.display_name, reason))
+        with anyio.move_on_after(FINAL_WRITE_TIMEOUT_S):
+            await self._output.write_lines(writer.take_bytes())
 
     async def _write_last_result(self, reason: str, cause: TurnEndCause) -> None:
         """End the running turn with an error result, unless the turn already has a result. The

@@ -594,6 +594,23 @@ def test_spill_error_does_not_fail_the_turn(local_box, capfd, monkeypatch):
     check_turns(capfd.readouterr().out.encode(), False)
 
 
+def test_internal_error_before_the_first_stream_ends_in_a_result(local_box, capfd, monkeypatch):
+    from shim.commands.claude import dropin
+    from shim.conversation.drivers import turn_lifecycle
+
+    def fail(*args, **options):
+        raise ZeroDivisionError("a bug of ours")
+
+    monkeypatch.setattr(turn_lifecycle, "TurnLifecycle", fail)
+    monkeypatch.setenv("SHIM_VENDOR", "demo")
+    monkeypatch.setenv("SHIM_BIN", local_box.create_fake(["out", ANSWER]))
+    assert dropin.main(list(ASK), {}) == 1
+    lines = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [line["type"] for line in lines] == ["system", "result", "message_stop"]
+    assert lines[1]["errors"] == ["internal error: ZeroDivisionError('a bug of ours')"]
+    assert lines[0]["session_id"] == lines[1]["session_id"]
+
+
 # -- the shim's log --------------------------------------------------------------------------------
 
 

@@ -69,6 +69,9 @@ class PerTurnDriver(ChildDriver):
             kill_child(spawned.process)
             await self.refuse_turn(message, error)
             return
+        except Exception:
+            kill_child(spawned.process)
+            raise
         child = Child(spawned)
         try:
             self._start_turn(stream, message)

@@ -340,7 +340,7 @@ class TurnLifecycle:
         self._warn_about_secrets(stream)
         self.record_diagnostics(stream)
 
-    def _store_usage(self, turn: Turn) -> None:
+    def _store_usage(self, turn: "Turn") -> None:
         """Store the usage of the conversation, for reports to the frontend."""
         conversation = turn.conversation
         last_request: Mapping[str, int] = turn.assistant_message.last_usage
@@ -356,7 +356,7 @@ class TurnLifecycle:
             conversation.context_window_by_model,
         )
 
-    def _find_session_to_resume(self, turn: Turn) -> str | None:
+    def _find_session_to_resume(self, turn: "Turn") -> str | None:
         """Return the id of the vendor's session, or the position in a replayed recording. Return ""
         if there is nothing to resume, and None if the shim does not store the session.
         """
