@@ -133,6 +133,9 @@ def _probe_answers(vendor: Vendor) -> Mapping[Path, bytes]:
             adapter, VendorSettings(), environment, environment["HOME"], INSTALL_SECONDS
         )
         probe.ask_version(adapter.version_probe)
+        if not probe.has_succeeded:  # kimi-code failed once in about a thousand starts
+            probe.ask_version(adapter.version_probe)
+        assert probe.has_succeeded, probe.describe_version_failure(adapter.version_probe)
         if vendor in (PI, PI_CUMULATIVE):
             assert probe.accepts_flag("--session-id") is (vendor is PI)
         files = [path for path in (root / "state").rglob("*") if path.is_file()]
