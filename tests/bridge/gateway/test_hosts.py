@@ -20,6 +20,7 @@ from log_suite import build_records
 
 from shim.bridge import launch, lock, registry
 from shim.bridge.client import connect_to_session_blocking
+from shim.bridge.ended_session import open_ended_log
 from shim.bridge.gateway.hosts import LocalBackgroundSessionManager
 from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.bridge.launch import respawn_session
@@ -413,7 +414,12 @@ def test_log_of_an_ended_session_is_read_in_threads(ended, monkeypatch):
         threads.add(threading.get_ident())
         return read_entries(self, after_number)
 
+    def open_log_and_record(session):
+        threads.add(threading.get_ident())
+        return open_ended_log(session)
+
     monkeypatch.setattr(_LogFile, "read_entries", read_entries_and_record)
+    monkeypatch.setattr("shim.bridge.gateway.hosts.open_ended_log", open_log_and_record)
     path = f"/sessions/{SESSION}/events"
     with ended.open_stream(path, after="1-2990") as stream:
         assert until(stream, "bye")[-1].id == "1-3000"
