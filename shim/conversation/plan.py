@@ -250,9 +250,12 @@ def select_driver(
         return DriverChoice(
             adapter, "the frontend sends one message and accepts no permission prompts"
         )
-    from shim.process.probe import find_unsupported_argument
+    missing_flag = ""
+    if adapter.cli.two_way_help_texts:
+        from shim.process.probe import find_unsupported_argument
 
-    if missing_flag := find_unsupported_argument(adapter, vendor_settings, environment, cwd):
+        missing_flag = find_unsupported_argument(adapter, vendor_settings, environment, cwd)
+    if missing_flag:
         if (
             can_prompt_frontend(invocation)
             and adapter.unattended

@@ -1,8 +1,8 @@
 """Finds the history of a resumed session, for a vendor whose own session lacks it.
 
-The vendor's session usually contains all messages. If it does not, or if later messages are dropped,
-the history is read from the session's transcript. Only then the modules that read a transcript are
-imported, because the child waits for these imports.
+The vendor's session usually contains all messages. If it does not, or if later messages are
+dropped, the history is read from the session's transcript. The modules that read a transcript are
+imported only in this case, because the child waits for these imports.
 """
 
 from collections.abc import Mapping

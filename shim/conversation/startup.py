@@ -26,7 +26,7 @@ from shim.conversation.plan import (
 from shim.conversation.session_state import build_session_state, load_mcp_servers
 from shim.conversation.vendor_list import (
     FallbackVendorList,
-    VendorChoice,
+    VendorNames,
     VendorSelection,
     report_skipped_vendors,
     select_vendors,
@@ -91,7 +91,7 @@ class ConversationStartup(NamedTuple):
     cwd: str
     log: LogFunction
     recorder: "RunRecorder | None"  # None if recording is off
-    vendor_choice: VendorChoice
+    vendor_choice: VendorNames
     vendor_list: FallbackVendorList
     adapter: "Adapter"  # the first vendor's adapter; the plan selects its driver
     mode: str  # the permission mode
@@ -542,9 +542,12 @@ def prepare_conversation(
         partial=partial,
     )
     if adapter.name in config.TWIN_VENDORS:
-        adapter = _choose_twin_adapter(
+        from shim.process.twin_vendors import choose_adapter_of_installed_cli
+
+        adapter = choose_adapter_of_installed_cli(
             adapter,
-            settings,
+            settings.get_vendor_settings(adapter.name),
+            os.environ,
             cwd,
             without_passthrough=vendor_list.is_translated,
             cache_only=launcher_class.uses_remembered_help,
@@ -594,29 +597,6 @@ def _select_adapter(vendors: VendorSelection, invocation: Invocation, *, is_dry:
     if is_dry or not can_change_permission_mode(invocation):
         mode = resolve_requested_permission_mode(invocation)
     return vendors.select_adapter(invocation.prompt, mode)
-
-
-def _choose_twin_adapter(
-    adapter: "Adapter",
-    settings: config.ShimSettings,
-    cwd: str,
-    *,
-    without_passthrough: bool,
-    cache_only: bool,
-) -> "Adapter":
-    """Return the adapter for the installed program, if two vendors have programs with the same
-    name.
-    """
-    from shim.process.twin_vendors import choose_adapter_of_installed_cli
-
-    return choose_adapter_of_installed_cli(
-        adapter,
-        settings.get_vendor_settings(adapter.name),
-        os.environ,
-        cwd,
-        without_passthrough=without_passthrough,
-        cache_only=cache_only,
-    )
 
 
 def _load_claude_settings(invocation: Invocation, cwd: str) -> tuple[Invocation, ClaudeSettings]:

@@ -39,8 +39,8 @@ MAX_VENDORS = 8  # in one list; each vendor may take time before the next one is
 FIRST_VENDOR_VARIABLES = ("SHIM_BIN", "SHIM_ARGS")
 
 
-class VendorChoice(NamedTuple):
-    """The chosen vendors, the model name without its vendor prefix, and the source of the names."""
+class VendorNames(NamedTuple):
+    """The vendors' names, the model name without its vendor prefix, and the source of the names."""
 
     names: tuple[str, ...]
     model: str | None
@@ -64,7 +64,7 @@ def find_replay_path(invocation: Invocation, environment: Mapping[str, str]) -> 
     return None
 
 
-def choose_vendors(
+def find_vendor_names(
     invocation: Invocation,
     installed_options: Mapping[str, str],
     environment: Mapping[str, str],
@@ -72,8 +72,10 @@ def choose_vendors(
     *,
     session_vendor: str | None,
     cwd: str,
-) -> VendorChoice:
-    """Choose the vendors of a conversation. Raise FrontendError if no source names a vendor.
+) -> VendorNames:
+    """Return the vendors from the first source that names any: a flag, the resumed session, the
+    model, the environment, the installation or the settings file. Raise FrontendError if no source
+    names a vendor.
 
     `configured_vendors` are the vendors in the settings file. `session_vendor` is the vendor of the
     resumed session.
@@ -110,7 +112,7 @@ def choose_vendors(
         )
         model = None
     if names:
-        return VendorChoice(names, model, source)
+        return VendorNames(names, model, source)
     programs = find_programs_on_path(load_valid_adapters(), environment, cwd)
     program_list = ", ".join(f"{name} ({path})" for name, path in programs.items())
     if not program_list:
@@ -232,7 +234,7 @@ class FallbackVendorList:
 class VendorSelection(NamedTuple):
     """The vendors of a conversation, and the data that determined the choice."""
 
-    choice: VendorChoice
+    choice: VendorNames
     vendor_list: FallbackVendorList
     resumed_id: str | None
     resumed_session: "StoredSession | None"
@@ -281,7 +283,7 @@ def select_vendors(
         session_vendor = None
         if resumed_session:
             session_vendor = resumed_session.vendor
-        choice = choose_vendors(
+        choice = find_vendor_names(
             invocation,
             installed,
             environment,
@@ -294,7 +296,7 @@ def select_vendors(
         source = "SHIM_VENDOR"
         if shim_vendor:
             source = "--shim-vendor"
-        choice = VendorChoice((REPLAY_VENDOR,), model, source)
+        choice = VendorNames((REPLAY_VENDOR,), model, source)
     is_flat = DIALECTS[settings.dialect].is_flat
     vendor_list = FallbackVendorList(
         choice.names,

@@ -118,8 +118,8 @@ class SignalRecorder:
         """Raise StartInterruptedError if a signal arrived while a module was imported."""
         if self.pending_signals and not self.is_started:
             self.is_started = True  # raise only once
-            # This module is imported before any other. The class is loaded long before a signal is
-            # recorded.
+            # `shim.__main__` imports this module before it imports `shim.core`. The class is loaded
+            # already when signals are recorded.
             from shim.core.errors import StartInterruptedError
 
             received = signal.Signals(self.pending_signals[0])

@@ -17,6 +17,7 @@ import orjson
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.errors import ShimError
+from shim.core.reading.values import shorten_end
 from shim.process.environment import build_child_environment
 from shim.process.find_program import find_program, resolve_command_prefix, runs_bundled_program
 from shim.state.config import VendorSettings, get_state_dir
@@ -129,14 +130,11 @@ class ProgramProbe:
         return version
 
     def describe_version_failure(self, version_probe: VersionProbe) -> str:
-        """Describe why the last question for the program's version had no answer."""
+        """Describe why the program's version could not be determined."""
         question = " ".join((os.path.basename(self.program), *version_probe.args))
         if not self.has_answer:
             return f"`{question}`: {self.failure or 'the program printed nothing'}"
-        line = self.failure
-        if len(line) > MAX_LINE_CHARS:
-            line = line[: MAX_LINE_CHARS - 1] + "…"
-        return f"`{question}` printed {line!r}"
+        return f"`{question}` printed {shorten_end(self.failure, MAX_LINE_CHARS)!r}"
 
     def find_cached_version(self, version_probe: VersionProbe) -> str | None:
         """Return the program's cached version, or None. The program is not started."""

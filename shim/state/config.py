@@ -180,9 +180,7 @@ def get_shim_settings_path(invocation: Invocation, environment: Mapping[str, str
 
 
 def has_machines(invocation: Invocation, environment: Mapping[str, str]) -> bool:
-    """Return whether there may be other machines: in the fleet, or in the settings file. The check
-    needs no imports.
-    """
+    """Return whether there may be other machines: in the fleet, or in the settings file."""
     if has_fleet(environment):
         return True
     path = get_shim_settings_path(invocation, environment)

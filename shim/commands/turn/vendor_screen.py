@@ -14,7 +14,7 @@ from shim.conversation.plan import resolve_requested_permission_mode
 from shim.conversation.vendor_list import (
     REPLAY_VENDOR,
     FallbackVendorList,
-    choose_vendors,
+    find_vendor_names,
 )
 from shim.core.adapter.adapter import Adapter
 from shim.core.claude.argv.flags import FLAG_BY_FIELD, Invocation
@@ -94,7 +94,7 @@ def _build_command(
     cwd = get_working_directory()
     register_user_profiles(os.environ, invocation.shim_config)
     check_vendor_names_in_settings(settings)
-    choice = choose_vendors(
+    choice = find_vendor_names(
         invocation, installed_options, os.environ, settings.vendor, session_vendor=None, cwd=cwd
     )
     vendor_list = FallbackVendorList(

@@ -216,8 +216,8 @@ class TurnLifecycle:
         )
 
     def _list_ignored_options(self, request: LaunchRequest) -> "tuple[UnsupportedRule, ...]":
-        """Return the rules and options that have no effect over this vendor. The session names
-        them.
+        """Return the rules and options that have no effect with this vendor. `init` and the result
+        report them.
         """
         context = self._context
         state = self._state
@@ -293,9 +293,12 @@ class TurnLifecycle:
         """Store the session data that the next child and a later `--resume` need. A real claude
         stores its own sessions.
         """
-        if stream.is_turn_finished:
-            self._report_turn_end(stream)
         turn = stream.turn
+        if stream.is_turn_finished:
+            if turn.assistant_message.number > 0 and not turn.is_error:
+                self._resume_state.has_answered = True
+            self._resume_state.failed_attempts = ()
+            self._report_turn_end(stream)
         conversation = turn.conversation
         self._store_usage(turn)
         self._state.server_statuses = conversation.server_statuses
@@ -329,9 +332,6 @@ class TurnLifecycle:
     def _report_turn_end(self, stream: ChildStream) -> None:
         """Log the end of a turn, and report its secrets and its diagnostics."""
         turn = stream.turn
-        if turn.assistant_message.number > 0 and not turn.is_error:
-            self._resume_state.has_answered = True
-        self._resume_state.failed_attempts = ()
         log_fields: dict[str, Any] = {
             "cause": turn.end_cause,
             "account": stream.diagnostics.build_report(),
