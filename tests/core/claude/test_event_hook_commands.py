@@ -137,6 +137,7 @@ def test_rejected_message_has_the_command_in_the_text_but_not_in_the_reason():
         "UserPromptSubmit operation blocked by hook:\n[run]: no way\n\nOriginal prompt: hello"
     )
     assert rejection.reason == "no way"
+    assert control.hooks.take_prompt_rejection() is None
 
 
 @loop_over_rows(

@@ -15,7 +15,12 @@ from shim.core.claude.hooks.answers import (
     parse_hook_output,
     parse_prompt_hook_rejection,
 )
-from shim.core.claude.hooks.callbacks import HookCallbacks, HookEvent, build_stop_event
+from shim.core.claude.hooks.callbacks import (
+    MAX_OPEN_HOOKS,
+    HookCallbacks,
+    HookEvent,
+    build_stop_event,
+)
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 
 CALL = HookEvent("PreToolUse", "call_1", "Bash", {"command": "ls"})
@@ -171,6 +176,16 @@ def test_early_hook_decision_applies_to_a_later_permission_request():
     assert give(session, "uuid-1", DENY) == []
     decision = session.ask_permission(ASKED)
     assert decision is not None and not decision.allow
+
+
+def test_denial_of_a_hook_is_kept_while_many_other_hooks_are_open():
+    session = control(hooks() | hooks("PostToolUse", None, "hook_1"))
+    session.hooks.send_callbacks(CALL)
+    for number in range(MAX_OPEN_HOOKS):
+        session.hooks.send_callbacks(HookEvent("PostToolUse", f"other{number}", "Bash", {}, "out"))
+    session.ask_permission(ASKED)
+    ((_, decision),) = give(session, "uuid-1", DENY)
+    assert decision.allow is False
 
 
 def test_hook_denial_blocks_the_call_if_the_vendor_never_asks():

@@ -57,11 +57,6 @@ class OpenHook(NamedTuple):
     event: HookEvent
     callback_id: str
 
-    @property
-    def decides_call(self) -> bool:
-        """Whether the hook's answer may decide about a tool call. Nothing else waits for it."""
-        return self.event.name in (PRE_TOOL_EVENT, PERMISSION_EVENT)
-
 
 class SessionHooks:
     """The hooks of a session.
@@ -82,8 +77,12 @@ class SessionHooks:
         self._output = output
         self._create_id = create_id
         self._is_closed = False  # the frontend can no longer answer
-        # The callbacks by the id of their request, and the commands of PermissionRequest hooks.
-        self._open = BoundedDict[str, OpenHook](MAX_OPEN_HOOKS)
+        # The hooks that may decide about a tool call, by the id of their request: callbacks, and the
+        # commands of PermissionRequest hooks. They have a table of their own, so that no other hook
+        # removes a denial that is still to come.
+        self._open_call_hooks = BoundedDict[str, OpenHook](MAX_OPEN_HOOKS)
+        # The callbacks whose feedback the turn waits for, by the id of their request.
+        self._open_feedback_hooks = BoundedDict[str, OpenHook](MAX_OPEN_HOOKS)
         self._command_calls: list[HookCommandCall] = []
         self._permission_calls: list[HookCommandCall] = []
         self._executed_calls = BoundedDict[str, None](MAX_OPEN_HOOKS)
@@ -141,7 +140,7 @@ class SessionHooks:
         self._permission_calls += calls
         for call in calls:
             if not call.hook.runs_in_background:
-                self._open[call.call_id] = OpenHook(event, "")
+                self._open_call_hooks[call.call_id] = OpenHook(event, "")
         self.send_callbacks(event)
         return self.is_waiting(PERMISSION_EVENT, request.call_id)
 
@@ -191,9 +190,12 @@ class SessionHooks:
             line = {"type": "control_request", "request_id": request_id, "request": request}
             if event.name == PRE_TOOL_EVENT:
                 self._ask_before_call(event, line)
-            else:
-                self._open[request_id] = OpenHook(event, callback_id)
-                self._output.write_line(line)
+                continue
+            table = self._open_feedback_hooks
+            if event.name == PERMISSION_EVENT:
+                table = self._open_call_hooks
+            table[request_id] = OpenHook(event, callback_id)
+            self._output.write_line(line)
 
     def _ask_before_call(self, event: HookEvent, line: dict[str, Any]) -> None:
         """Send a tool call to a PreToolUse callback.
@@ -211,7 +213,8 @@ class SessionHooks:
                 return
             line = shorten_line_to_fit(line, max_bytes)
             event = event._replace(tool_input=line["request"]["input"]["tool_input"])
-        self._open[line["request_id"]] = OpenHook(event, line["request"]["callback_id"])
+        callback_id = line["request"]["callback_id"]
+        self._open_call_hooks[line["request_id"]] = OpenHook(event, callback_id)
         self._output.write_line(line)
 
     def _create_command_calls(self, event: HookEvent) -> "list[HookCommandCall]":
@@ -251,46 +254,49 @@ class SessionHooks:
 
     def pop_open_hook(self, request_id: str) -> OpenHook | None:
         """Remove and return a hook that is answered now. Return None if it is not open."""
-        return self._open.pop(request_id, None)
+        hook = self._open_call_hooks.pop(request_id, None)
+        return hook or self._open_feedback_hooks.pop(request_id, None)
 
     def is_waiting(self, event_name: str, call_id: str) -> bool:
-        """Return whether a hook for an event of a tool call is still unanswered."""
+        """Return whether a hook that may decide about a tool call is still unanswered."""
         return any(
             hook.event.name == event_name and hook.event.call_id == call_id
-            for hook in self._open.values()
+            for hook in self._open_call_hooks.values()
         )
 
     def is_running_command(self, call_id: str) -> bool:
         """Return whether a command of a PermissionRequest hook is running for a tool call."""
         return any(
-            hook.event.call_id == call_id and not hook.callback_id for hook in self._open.values()
+            hook.event.call_id == call_id and not hook.callback_id
+            for hook in self._open_call_hooks.values()
         )
 
     @property
     def is_waiting_for_prompt_hooks(self) -> bool:
         """Whether a UserPromptSubmit hook must still answer before the message is sent."""
-        return self._waits_for_prompt_hooks and self.is_waiting(PROMPT_EVENT, "")
+        if not self._waits_for_prompt_hooks:
+            return False
+        return any(hook.event.name == PROMPT_EVENT for hook in self._open_feedback_hooks.values())
 
     @property
     def is_waiting_for_feedback(self) -> bool:
         """Whether a hook is still unanswered whose feedback the turn waits for."""
-        return not all(hook.decides_call for hook in self._open.values())
+        return bool(self._open_feedback_hooks)
 
     def skip_feedback(self) -> None:
         """Ignore the answers of the hooks whose feedback the turn has waited for."""
-        for request_id, hook in [*self._open.items()]:
-            if not hook.decides_call:
-                del self._open[request_id]
+        self._open_feedback_hooks.clear()
 
     def skip_call_hooks(self, call_id: str) -> None:
         """Ignore the answers of the hooks before a tool call that are still unanswered."""
-        for request_id, hook in [*self._open.items()]:
+        for request_id, hook in [*self._open_call_hooks.items()]:
             if hook.event.name == PRE_TOOL_EVENT and hook.event.call_id == call_id:
-                del self._open[request_id]
+                del self._open_call_hooks[request_id]
 
     def skip_open_hooks(self) -> None:
         """Ignore the answers of all hooks that are still unanswered."""
-        self._open.clear()
+        self._open_call_hooks.clear()
+        self._open_feedback_hooks.clear()
 
     def close(self) -> None:
         """Call no more callbacks, because the frontend can no longer answer."""
@@ -388,11 +394,13 @@ class SessionHooks:
         self._prompt_refusal = refusal
 
     def take_prompt_rejection(self) -> PromptHookRejection | None:
-        """Return the first rejection of the user's message by a hook, or None. Answers that arrive
-        later are ignored.
+        """Return the first rejection of the user's message by a hook, and remove it. Return None if
+        no hook has rejected the message. Answers that arrive later are ignored.
         """
         self._waits_for_prompt_hooks = False
-        return self._prompt_refusal
+        refusal = self._prompt_refusal
+        self._prompt_refusal = None
+        return refusal
 
     # -- results of commands -----------------------------------------------------------------------
 
