@@ -110,7 +110,7 @@ class YumeControlSession(ControlSession):
                 return [*self._refuse_open_requests(""), InterruptRequested()]
             return []
         elif kind == "set_permission_mode":
-            return self._apply_requested_mode(frame.get("mode"))
+            return self._set_permission_mode(frame.get("mode"))
         elif kind == "tool_approval":
             return self._accept_approval(frame)
         else:
@@ -134,7 +134,7 @@ class YumeControlSession(ControlSession):
             user_message._replace(size_bytes=size_bytes, priority=PRIORITY_LATER)
         )
 
-    def _apply_requested_mode(self, name: object) -> list[FrontendAction]:
+    def _set_permission_mode(self, name: object) -> list[FrontendAction]:
         mode, answers_prompts, is_valid = parse_yume_permission_mode(name)
         if not is_valid:
             self._report_bad_line(

@@ -10,6 +10,7 @@ from turn_stage import build_session_state
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.claude.control.actions import InterruptRequested, PermissionAnswered, SettingChanged
 from shim.core.claude.hooks.answers import HookDecision
+from shim.core.claude.hooks.commands import HookCommandResult
 from shim.core.claude.messages import PRIORITY_LATER
 from shim.core.claude.permissions import (
     DENIED_TEXT,
@@ -17,6 +18,7 @@ from shim.core.claude.permissions import (
     PermissionDecision,
     PermissionRequest,
 )
+from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.yume.control import (
     APPROVAL_TIMEOUT_TEXT,
     CANNOT_ANSWER_TEXT,
@@ -28,7 +30,9 @@ from shim.core.yume.encoder import YumeEncoder
 ASKED = PermissionRequest("r1", "c1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 
 
-def open_control(*, asks_permissions=True, answers_prompts=True, never_asks=False, mode="default"):
+def open_control(
+    *, asks_permissions=True, answers_prompts=True, never_asks=False, mode="default", **fields
+):
     state = build_session_state(
         display_name="qwen",
         session_id="s",
@@ -36,6 +40,7 @@ def open_control(*, asks_permissions=True, answers_prompts=True, never_asks=Fals
         asks_permissions=asks_permissions,
         answers_prompts=answers_prompts,
         max_line_bytes=99_999,
+        **fields,
     )
     encoder = YumeEncoder(STABLE_ID_PREFIX)
     return YumeControlSession(state, lambda: "id", lambda: "now", encoder, never_asks=never_asks)
@@ -43,6 +48,19 @@ def open_control(*, asks_permissions=True, answers_prompts=True, never_asks=Fals
 
 def receive(control, frame):
     return control.receive_line(frame if isinstance(frame, bytes) else json.dumps(frame).encode())
+
+
+def test_answer_of_a_permission_hook_does_not_change_the_mode():
+    hook = SettingsHook("", "run", event="PermissionRequest")
+    control = open_control(mode="acceptEdits", event_hooks=(hook,))
+    control.start_turn("go")
+    control.ask_permission(ASKED)
+    (call,) = control.hooks.take_permission_calls()
+    output = {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow"}}
+    stdout = json.dumps({"hookSpecificOutput": output})
+    (answered,) = control.accept_hook_result(call, HookCommandResult(0, stdout))
+    assert isinstance(answered, PermissionAnswered) and answered.decision.allow
+    assert control.session_state.mode == "acceptEdits" and not control.warnings
 
 
 # -- messages --------------------------------------------------------------------------------------
