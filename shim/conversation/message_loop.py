@@ -19,12 +19,13 @@ from shim.conversation.loop import (
     explain_turn_failure,
 )
 from shim.core.adapter.child_stream import ChildStream
+from shim.core.adapter.translator import Translator
 from shim.core.api_errors import TurnEndCause
 from shim.core.claude.hooks.callbacks import HOOK_TIMEOUT_S, HookEvent
 from shim.core.claude.messages import UserMessage
 from shim.core.errors import ShimError
 from shim.core.reading import MAX_LINE_BYTES
-from shim.core.turn.result import build_minimal_error_result
+from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.io.ids import create_uuid
 from shim.io.stderr import warn
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from shim.core.claude.control.session_lines import SessionStateReporter
     from shim.core.claude.hooks.answers import PromptHookRejection
     from shim.core.claude.local_commands import LocalCommand
+    from shim.core.turn.turn import Turn
     from shim.io.stdin import FrontendLineSource
     from shim.recording.recorder import RunRecorder
 
@@ -84,6 +86,7 @@ class MessageLoop(ConversationLoop):
         self._is_one_shot = first_message is not None
         self._reads_stdin = source is not None
         self._turn_running = False
+        self._previous_turn: Turn | None = None  # the turn before the running one
         self._turn_number = 0  # the number of the running turn, or of the last one
         self._message_taken = (
             False  # a message was taken from the queue, but its turn has not started
@@ -114,7 +117,8 @@ class MessageLoop(ConversationLoop):
         child_driver = self._driver.active_child_driver
         if self._stop_signal is not None:
             child_driver.terminate()
-            await self._write_last_result(f"the turn was stopped by {self._stop_signal}", "signal")
+            reason = f"the turn was stopped by {self._stop_signal}"
+            await self._write_last_result(child_driver.stream, reason, "signal")
         await child_driver.stop()
         await self._call_session_hooks("SessionEnd", "other")
         if self._control is not None:
@@ -144,6 +148,8 @@ class MessageLoop(ConversationLoop):
                 # No hooks run for a command that the shim answers.
                 self._session_lines.start_turn(message.text if command is None else None)
             self._turn_running = True
+            previous_stream = self._driver.active_child_driver.stream
+            self._previous_turn = None if previous_stream is None else previous_stream.turn
             if self._recorder is not None:
                 self._recorder.turn_number += 1
             await self._write_control_lines()
@@ -454,30 +460,35 @@ class MessageLoop(ConversationLoop):
         """Write an error result after a bug in the shim, so that the turn still has exactly one
         result.
         """
-        reason = explain_turn_failure(error)
+        stream = self._driver.active_child_driver.stream
         try:
-            if self._turn_running and self._driver.active_child_driver.stream is None:
-                await self._write_result_without_stream(reason)
-            else:
-                await self._write_last_result(reason, "internal")
+            if self._turn_running and (stream is None or stream.turn is self._previous_turn):
+                stream = self._create_failure_stream(stream)
+            await self._write_last_result(stream, explain_turn_failure(error), "internal")
         except Exception as write_error:
             warn(f"internal error: {write_error!r}\n")
 
-    async def _write_result_without_stream(self, reason: str) -> None:
-        """Write an error result for a turn that failed before its stream existed."""
+    def _create_failure_stream(self, previous_stream: ChildStream | None) -> ChildStream:
+        """Return the stream for the result of a turn that failed before its own stream was created.
+        It is built from little data, because the rest may be the cause of the failure.
+        """
         launcher = self._driver.active_child_driver.launcher
         state = launcher.session_state
-        writer = launcher.writer
-        writer.write_init_message(state.options.session_id, {})
-        writer.write_result(build_minimal_error_result(state.vendor.display_name, reason))
-        with anyio.move_on_after(FINAL_WRITE_TIMEOUT_S):
-            await self._output.write_lines(writer.take_bytes())
+        config = TurnConfig(
+            VendorInfo(state.vendor.display_name),
+            SessionConfig(state.options.session_id, state.options.session_id),
+            model=state.model,
+            cwd=launcher.context.cwd,
+            mode=state.mode,
+        )
+        return ChildStream(Translator, config, launcher.writer, previous_stream)
 
-    async def _write_last_result(self, reason: str, cause: TurnEndCause) -> None:
+    async def _write_last_result(
+        self, stream: ChildStream | None, reason: str, cause: TurnEndCause
+    ) -> None:
         """End the running turn with an error result, unless the turn already has a result. The
         lines are lost if stdout does not accept them within FINAL_WRITE_TIMEOUT_S.
         """
-        stream = self._driver.active_child_driver.stream
         lines = b""
         if stream is None or not self._turn_running:
             return
