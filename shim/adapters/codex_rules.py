@@ -159,9 +159,9 @@ def _has_hook_for(policy: Policy, tool: str) -> bool:
     """Return whether a hook from the settings matches the tool."""
     if not policy.hooks:
         return False
-    from shim.core.claude.hooks.commands import is_hook_for_tool
+    from shim.core.claude.hooks.callbacks import matches_tool_name
 
-    return any(is_hook_for_tool(hook, tool) for hook in policy.hooks)
+    return any(matches_tool_name(hook.matcher, tool) for hook in policy.hooks)
 
 
 def _build_workspace_sandbox(policy: Policy, mode: str) -> list[str]:

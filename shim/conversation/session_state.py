@@ -192,13 +192,13 @@ def list_event_hooks(context: ConversationContext) -> "tuple[SettingsHook, ...]"
     hooks = context.claude_settings.event_hooks
     if not hooks:
         return ()
-    from shim.core.claude.hooks.commands import AGENT_EVENTS
+    from shim.core.claude.hooks.commands import RUN_EVENTS
     from shim.state.claude_agents import AGENT_RUN_VARIABLE, FILELESS_FLAGS
 
     if not FILELESS_FLAGS.isdisjoint(name for name, _ in context.invocation.other_flags):
         return ()
     if context.environment.get(AGENT_RUN_VARIABLE):
-        return tuple(hook for hook in hooks if hook.event in AGENT_EVENTS)
+        return tuple(hook for hook in hooks if hook.event in RUN_EVENTS)
     return hooks
 
 

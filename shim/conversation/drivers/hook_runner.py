@@ -44,7 +44,8 @@ async def run_hooks(
     """Run all hooks before a tool call. Return the combined decision, which is undecided if no hook
     applies.
 
-    `call` is the event PreToolUse, with Claude's name for the tool. `report_result` receives the result of each hook.
+    `call` is the event PreToolUse, with Claude's name for the tool. `report_result` receives the
+    result of each hook.
     """
     hooks = select_hooks(policy.hooks, call, policy.workspace)
     cwd = policy.workspace.cwd

@@ -66,8 +66,9 @@ HEARTBEATS_PER_TIMEOUT = 3
 # the next answer.
 MAX_LATE_CHUNKS = 256
 
-# The answer to a request that arrives or stays open after the end of a turn.
-LATE_DENIAL = PermissionDecision(False, ends_turn=True)
+# The answer to a request that nobody decides any more: the turn is over or interrupted, or the
+# vendor has withdrawn the request.
+UNDECIDED_DENIAL = PermissionDecision(False, ends_turn=True)
 
 
 class TurnPhase(Enum):
@@ -357,7 +358,7 @@ class PersistentDriver(ChildDriver):
         if self._stage is TurnStage.VENDOR_DONE:
             # The turn is over. Answer the vendor's open permission requests with a denial.
             for request in self._control_session.pending_permission_requests:
-                await self._deny_request(child, request, LATE_DENIAL)
+                await self._deny_request(child, request, UNDECIDED_DENIAL)
             await self._write_turn_end(*stream.finish())
         else:  # the shim ended the turn before the vendor did
             await child.stop(self.launcher.adapter.shutdown.interrupt_signal)
@@ -488,7 +489,7 @@ class PersistentDriver(ChildDriver):
                 await self._ask_permission(request)
             case WithdrawPermissionCommand(request_id) if child is not None:
                 for request in await self._permissions.withdraw(request_id):
-                    await self._deny_request(child, request, LATE_DENIAL)
+                    await self._deny_request(child, request, UNDECIDED_DENIAL)
             case _:
                 await super()._execute_after_write(command)
 
@@ -503,7 +504,7 @@ class PersistentDriver(ChildDriver):
                 refusal = TURN_OVER_TEXT
             request = request._replace(refusal=refusal)
         elif self._interrupted:
-            await self.send_decision(request, LATE_DENIAL)
+            await self.send_decision(request, UNDECIDED_DENIAL)
             return
         await self._permissions.ask(request)
 

@@ -116,9 +116,10 @@ def list_tools_that_bypass_hook(
     """
     if adapter.policy_support.has_hook:
         return frozenset()
-    from shim.core.claude.hooks.commands import is_hook_for_tool, is_tool_name_list
+    from shim.core.claude.hooks.callbacks import matches_tool_name
+    from shim.core.claude.hooks.commands import is_tool_name_list
 
-    tools = {name for name in _list_vendor_tools(adapter) if is_hook_for_tool(hook, name)}
+    tools = {name for name in _list_vendor_tools(adapter) if matches_tool_name(hook.matcher, name)}
     if (
         MCP_PREFIX in hook.matcher or not is_tool_name_list(hook.matcher)
     ) and not adapter.can_enforce_rule(PermissionRule(MCP_PREFIX), request):

@@ -175,9 +175,9 @@ class ProfileAdapter(Adapter):
 
 
 def _matches_hook(hook: "SettingsHook", tool: str) -> bool:
-    from shim.core.claude.hooks.commands import is_hook_for_tool
+    from shim.core.claude.hooks.callbacks import matches_tool_name
 
-    return is_hook_for_tool(hook, tool)
+    return matches_tool_name(hook.matcher, tool)
 
 
 def _list_claude_tools(node: ConfigNode, profile: dict[str, Any], tools: Tools) -> tuple[str, ...]:

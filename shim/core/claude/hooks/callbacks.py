@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 
 from shim.core.policy import HOOK_EVENTS, PRE_TOOL_EVENT
+from shim.core.policy.settings_hooks import SESSION_END_EVENT
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list, as_str, list_dicts
 
@@ -22,7 +23,7 @@ RESULT_EVENT, FAILURE_EVENT = "PostToolUse", "PostToolUseFailure"
 RESULT_EVENTS = (RESULT_EVENT, FAILURE_EVENT)
 PERMISSION_EVENT = "PermissionRequest"
 PRE_COMPACT_EVENT, POST_COMPACT_EVENT = "PreCompact", "PostCompact"
-SESSION_START_EVENT, SESSION_END_EVENT = "SessionStart", "SessionEnd"
+SESSION_START_EVENT = "SessionStart"
 STOP_EVENT, STOP_FAILURE_EVENT = "Stop", "StopFailure"
 AGENT_START_EVENT, AGENT_STOP_EVENT = "SubagentStart", "SubagentStop"
 # The member of an event's input that names its trigger.

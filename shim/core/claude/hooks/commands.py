@@ -19,6 +19,9 @@ from shim.core.claude.hooks.answers import (
 )
 from shim.core.claude.hooks.callbacks import (
     MATCH_ALL,
+    PERMISSION_EVENT,
+    PROMPT_EVENT,
+    RESULT_EVENTS,
     SESSION_START_EVENT,
     TOOL_NAMES,
     HookContext,
@@ -36,9 +39,9 @@ DENY_EXIT_CODE = 2  # a hook command exits with this code to deny the call, or t
 DENIAL_TEXT = "PreToolUse:{tool} hook error: {reason}"
 NO_STDERR_TEXT = "No stderr output"
 # The events whose hooks may print context for the model as plain text.
-TEXT_EVENTS = ("UserPromptSubmit", SESSION_START_EVENT)
+TEXT_EVENTS = (PROMPT_EVENT, SESSION_START_EVENT)
 # The hooks of a subagent's run. The other events belong to the session.
-AGENT_EVENTS = ("PostToolUse", "PostToolUseFailure", "PermissionRequest")
+RUN_EVENTS = (*RESULT_EVENTS, PERMISSION_EVENT)
 
 
 class HookCommandCall(NamedTuple):
@@ -75,11 +78,6 @@ class HookCommandAnswer(NamedTuple):
 
 
 # -- selection -------------------------------------------------------------------------------------
-
-
-def is_hook_for_tool(hook: SettingsHook, tool: str) -> bool:
-    """Return whether a hook applies to a tool."""
-    return matches_tool_name(hook.matcher, tool)
 
 
 def is_tool_name_list(matcher: str) -> bool:

@@ -21,13 +21,13 @@ from shim.core.claude.hooks.callbacks import (
     PROMPT_EVENT,
     RESULT_EVENT,
     RESULT_EVENTS,
-    SESSION_END_EVENT,
     SESSION_START_EVENT,
     STOP_EVENT,
     STOP_FAILURE_EVENT,
     HookEvent,
 )
 from shim.core.policy import PRE_TOOL_EVENT
+from shim.core.policy.settings_hooks import SESSION_END_EVENT
 from shim.core.reading.typed import NamedTuple
 from shim.core.reading.values import as_str
 
