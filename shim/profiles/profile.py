@@ -141,7 +141,7 @@ class ProfileTranslator(ProfileRuleEngine):
         return self._is_answer_complete()
 
     def _record_failed_exit(self, code: int, stderr_lines: list[str]) -> None:
-        """Record what an exit code means. The reason is on stderr, or in the last notice.
+        """Record why a turn without a complete answer has ended. The reason is on stderr, or in the last notice.
 
         The turn itself reads stderr for an exit code without a meaning and for an API error, so in
         these cases only a notice is recorded.

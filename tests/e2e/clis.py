@@ -120,8 +120,8 @@ def remember_answers(vendor: Vendor, state: Path) -> None:
 
 @functools.cache
 def _probe_answers(vendor: Vendor) -> Mapping[Path, bytes]:
-    """Ask the vendor's program for its version, and pi for its help. Each question starts the
-    program once.
+    """Ask the vendor's program for its version, and pi for its help. The question for the version
+    is repeated once if the program failed.
     """
     adapter = get_adapter(vendor.name)
     with tempfile.TemporaryDirectory() as folder:

@@ -207,7 +207,6 @@ class ChildStream:
             self._reset_line_buffers()
             self._remaining_stderr = None
             self._dispatcher.set_translator(translator.create_retry_translator(turn))
-        self._follow_translator()
         self._reset_stage()
         return True
 
@@ -217,7 +216,6 @@ class ChildStream:
         """
         self.turn.continue_after_hook(visible_texts)
         self._dispatcher.translator.start_turn(self.turn)
-        self._follow_translator()
         self._reset_stage()
 
     def _reset_stage(self) -> None:
@@ -225,8 +223,8 @@ class ChildStream:
         self._timeout_key = ""
 
     def _follow_translator(self) -> None:
-        """Take over the translator's turn if the translator has started one, which it also does on
-        its own. Such a turn may have ended already.
+        """Set `turn` to the translator's turn. The translator may have started a turn by itself, and
+        may even have ended it.
         """
         turn = self._dispatcher.translator.turn
         if turn is not self.turn:
@@ -299,8 +297,10 @@ class ChildStream:
         return self.writer.take_bytes(), self._collect_commands()
 
     def _dispatch_lines(self, lines: Iterable[bytes]) -> None:
-        self._dispatcher.dispatch_lines(lines)
-        self._follow_translator()
+        try:
+            self._dispatcher.dispatch_lines(lines)
+        finally:
+            self._follow_translator()
 
     def _record_long_lines(self) -> None:
         for _ in range(self._splitter.skipped_lines):
@@ -308,8 +308,10 @@ class ChildStream:
         self._splitter.skipped_lines = 0
 
     def _translate_rest(self) -> None:
-        self._dispatcher.dispatch_last_lines(self._splitter.close())
-        self._follow_translator()
+        try:
+            self._dispatcher.dispatch_last_lines(self._splitter.close())
+        finally:
+            self._follow_translator()
         self._record_long_lines()
 
     def _read_to_end(self, child_exit: ChildExit | None, stderr: str) -> str:

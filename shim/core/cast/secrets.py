@@ -216,8 +216,10 @@ class RecordingRedactor:
                 redacted: Any = self._redact_string(item, path)
                 if path.names_secret and redacted is item:
                     redacted = self._redactor.redact_named_value(key, item)
-            else:
+            elif item.__class__ is dict or item.__class__ is list:
                 redacted = self._redact_value(item, path)
+            else:
+                redacted = item  # without a call, because recordings have many numbers
             if redacted is not item or path.redacted_key is not None:
                 if changes is None:
                     changes = {}

@@ -247,11 +247,9 @@ class OpenToolCalls(Generic[Entry]):
         and arguments. A result without an id belongs to a call without an id. If all open calls
         have ids, such a result belongs to any open call.
         """
-        if call_id in self.calls and call_id not in self._later_keys and accepts_key is None:
-            # Nearly every result belongs to the only call with its id.
-            if name is None or tool_input is None or self._announcements[call_id].name == name:
-                return call_id
-            return None
+        is_only_call = call_id in self.calls and call_id not in self._later_keys
+        if is_only_call and accepts_key is None and (name is None or tool_input is None):
+            return call_id  # the usual case, without the lists below
         keys = self.list_keys_of_call_id(call_id)
         if not keys and not call_id:
             keys = list(self.calls)

@@ -114,10 +114,10 @@ class PromptDeliveryConfig:
 
         Raise FrontendError if the prompt cannot be delivered in any way.
         """
-        system_prompts = split_system_prompts(request.invocation, used_names)
+        system_prompts = _split_system_prompts(request.invocation, used_names)
         text = "\n\n".join([*system_prompts.prompt_prefixes, request.prompt])
         argument = text
-        if needs_space_before_prompt_argument(self.dash_guard, text):
+        if _needs_space_before_prompt_argument(self.dash_guard, text):
             argument = f" {text}"
         channel = self._choose_channel(text, vendor_name)
         path = None
@@ -154,7 +154,7 @@ class PromptDeliveryConfig:
         )
 
 
-def split_system_prompts(invocation: Invocation, used_names: Collection[str]) -> SystemPrompts:
+def _split_system_prompts(invocation: Invocation, used_names: Collection[str]) -> SystemPrompts:
     """Divide the system prompts by how the program receives them.
 
     A system prompt goes before the prompt if the program has no flag for it, or if it is too long
@@ -176,7 +176,7 @@ def split_system_prompts(invocation: Invocation, used_names: Collection[str]) ->
     return SystemPrompts(text, appended_text, prompt_prefixes)
 
 
-def needs_space_before_prompt_argument(dash_guard: str, prompt: str) -> bool:
+def _needs_space_before_prompt_argument(dash_guard: str, prompt: str) -> bool:
     """Return whether the prompt argument needs a leading space. Without the space, the program
     could parse the prompt as a flag, a file or a subcommand.
     """

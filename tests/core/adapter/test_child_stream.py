@@ -2,6 +2,7 @@
 case.
 """
 
+import pytest
 from box import format_ndjson
 from stream_lines import parse_lines, summarize_lines
 from turn_stage import build_turn_config
@@ -64,6 +65,11 @@ class Toy(Translator):
     def on_finish(self, event):
         self.turn.record_turn_end()
         self.turn.finish()
+
+    def on_next(self, event):
+        self.turn.record_turn_end()
+        self.turn.finish()
+        self.start_next_turn()
 
 
 def start_child_stream(*, hooks=False, **options):
@@ -228,6 +234,34 @@ def test_stalled_turn_reports_the_open_calls():
     fed(child_stream, "hello", "call")
     child_stream.stop_stalled_turn("toy said nothing")
     assert b"toy said nothing while these calls were running: Bash" in child_stream.close(None)[0]
+
+
+def test_turn_started_by_the_child_is_the_turn_of_the_stream():
+    child_stream = start_child_stream()
+    turn = child_stream.turn
+    child_stream.feed(format_ndjson({"type": "next"}).encode())
+    assert child_stream.turn is not turn
+    turn = child_stream.turn
+    child_stream.feed(b'{"type":"next"}')
+    assert child_stream.turn is turn, "the line is not complete"
+    child_stream.translate_unterminated_line()
+    assert child_stream.turn is not turn
+
+
+def test_turn_is_followed_if_a_later_line_cannot_be_filtered():
+    def fail_at_the_second_line(raw):
+        if b"bad" in raw:
+            raise ZeroDivisionError
+        return raw
+
+    class Strict(Toy):
+        filter_line = staticmethod(fail_at_the_second_line)
+
+    child_stream = ChildStream(Strict, build_turn_config("toy"), StreamJsonWriter(STABLE_ID_PREFIX))
+    turn = child_stream.turn
+    with pytest.raises(ZeroDivisionError):
+        child_stream.feed(b'{"type":"next"}\n{"type":"bad"}\n')
+    assert child_stream.turn is not turn
 
 
 def test_turn_started_by_the_child_reports_its_finished_stage():

@@ -89,6 +89,15 @@ def test_repeated_event_of_a_call_does_not_create_a_second_call():
     assert pairs(blocks(stage)) == [(A, "A")]
 
 
+def test_result_with_another_tool_name_does_not_end_the_open_call():
+    stage = start_stage()
+    stage.turn.add_tool_call("t", *read("/w/a"))
+    stage.turn.add_tool_result("t", "out", False, "Bash", {"command": "ls"})
+    assert pairs(blocks(stage)) == []
+    assert stage.diagnostics.repairs == {"second_tool_result": 1}
+    assert [call[2] for call in stage.turn.open_calls.values()] == [A]
+
+
 def test_call_completed_by_a_later_event_stays_a_single_call():
     stage = start_stage()
     stage.turn.add_tool_call("t", "Read", {})
