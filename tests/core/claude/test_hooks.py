@@ -178,7 +178,7 @@ def test_early_hook_decision_applies_to_a_later_permission_request():
     assert decision is not None and not decision.allow
 
 
-def test_denial_of_a_hook_is_kept_while_many_other_hooks_are_open():
+def test_hook_denial_survives_many_open_hooks():
     session = control(hooks() | hooks("PostToolUse", None, "hook_1"))
     session.hooks.send_callbacks(CALL)
     for number in range(MAX_OPEN_HOOKS):
