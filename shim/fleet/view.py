@@ -144,9 +144,10 @@ class FleetView:
         ]
 
     def _replace_machines(self, entries: Collection[StoredEntry]) -> None:
-        present = {parse_entry_subject(stored.subject).machine for stored in entries}
-        for name in self.machines.keys() - present:
-            del self.machines[name]
+        present = {stored.subject for stored in entries} | self._changed_subjects
+        for name in list(self.machines):
+            if build_session_subject(name, MACHINE_ENTRY) not in present:
+                del self.machines[name]
         self._update_loaded_entries(entries)
 
     def _replace_sessions(self, name: str, entries: Collection[StoredEntry]) -> None:

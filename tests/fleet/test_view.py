@@ -61,6 +61,7 @@ class Registry:
         self.entries = list(entries)
         self.leases = list[StoredEntry]()
         self.late_changes = list[StoredEntry]()
+        self.late_machines = list[StoredEntry]()
         self.view = FleetView(create_join())
         self._handlers: dict[str, Any] = {}
         self.answers_checks = True
@@ -75,7 +76,10 @@ class Registry:
             for stored in self.late_changes:
                 await self.receive(stored)
             return snapshot
-        return [stored for stored in self.entries if stored.subject.endswith(".machine")]
+        machines = [stored for stored in self.entries if stored.subject.endswith(".machine")]
+        for stored in self.late_machines:
+            await self.receive(stored)
+        return machines
 
     async def _read_entry(self, client: object, subject: str) -> StoredEntry:
         if not self.answers_checks:
@@ -119,6 +123,13 @@ def test_change_that_arrives_while_entries_are_loaded_is_not_lost(monkeypatch):
     assert asyncio.run(registry.load()) == {UUID: "done", NEW_UUID: "working"}
     registry.late_changes = []
     assert asyncio.run(registry.load()) == {UUID: "blocked"}
+
+
+def test_machine_that_arrives_while_machines_are_loaded_is_not_lost(monkeypatch):
+    registry = Registry(monkeypatch)
+    registry.late_machines = [build_machine_entry()]
+    assert asyncio.run(registry.load()) == {}
+    assert list(registry.view.machines) == ["build"]
 
 
 def test_machine_is_away_since_the_end_of_its_lease(monkeypatch):
