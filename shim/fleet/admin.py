@@ -205,16 +205,20 @@ def _change_fleet(folder: str) -> Iterator[Fleet]:
 
 def _add_member(folder: str, fleet: Fleet, invitation: MemberInvitation) -> JoinFile:
     """Add a member to the state of the fleet, and return its join file. Raise FrontendError if the
-    name is taken.
+    name is taken, or if the fleet has MAX_MEMBERS.
     """
     name = invitation.name
-    if name in _list_current_members(fleet):
+    current_members = _list_current_members(fleet)
+    if name in current_members:
         raise FrontendError(
             f"the fleet already has a member {name}",
             hint="choose another name, or remove the member with `shim fleet revoke`",
         )
-    if len(fleet.members) >= MAX_MEMBERS:
-        raise FrontendError(f"a fleet has at most {MAX_MEMBERS:,} members")
+    if len(current_members) >= MAX_MEMBERS:
+        raise FrontendError(
+            f"a fleet has at most {MAX_MEMBERS:,} members",
+            hint="remove a member with `shim fleet revoke`",
+        )
     join = _create_join_file(folder, fleet, invitation)
     fleet.members[name] = get_member_key_pair(join).public_key
     return join
@@ -301,9 +305,17 @@ def parse_server_url(url: str) -> tuple[str, int]:
 
 def _store_fleet(folder: str, fleet: Fleet) -> None:
     """Store the server's configuration with its account, and then the state of the fleet. After an
-    interruption, the command can be repeated, because the state has not changed.
+    interruption, the command can be repeated, because the state has not changed. Raise FrontendError
+    if the state would be too large.
     """
     folder = os.path.abspath(folder)
+    state = dump_json(asdict(fleet))
+    if len(state) > MAX_STATE_BYTES:
+        raise FrontendError(
+            f"the fleet in {folder} has removed too many members: its state would have more than "
+            f"{MAX_STATE_BYTES:,} bytes",
+            hint="create a fleet in another folder with `shim fleet init`",
+        )
     operator = parse_key_pair(fleet.operator_seed)
     issuer = parse_key_pair(fleet.issuer_seed).public_key
     now_s = int(time.time())
@@ -321,7 +333,7 @@ def _store_fleet(folder: str, fleet: Fleet) -> None:
     )
     for name, data in (
         (CONFIG_FILE, format_server_config(settings).encode()),
-        (STATE_FILE, dump_json(asdict(fleet))),
+        (STATE_FILE, state),
     ):
         replace_file(os.path.join(folder, name), partial(write_all, data=data))
 

@@ -54,6 +54,28 @@ def test_name_of_a_member_can_be_used_again_after_its_removal(tmp_path):
     assert read_join_file(admin.invite_member(folder, "guest", DRIVE)).seed != guest.seed
 
 
+def test_removed_members_are_not_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(admin, "MAX_MEMBERS", 2)
+    folder = str(tmp_path / "fleet")
+    admin.create_fleet(folder, "home", URL, "build")
+    admin.invite_member(folder, "guest", DRIVE)
+    with pytest.raises(FrontendError, match="at most 2 members") as raised:
+        admin.invite_member(folder, "second", DRIVE)
+    assert "shim fleet revoke" in raised.value.hint
+    admin.revoke_member(folder, "guest")
+    admin.invite_member(folder, "second", DRIVE)
+
+
+def test_state_that_is_too_large_is_not_written(tmp_path, monkeypatch):
+    folder = str(tmp_path / "fleet")
+    admin.create_fleet(folder, "home", URL, "build")
+    state = (tmp_path / "fleet" / admin.STATE_FILE).read_bytes()
+    monkeypatch.setattr(admin, "MAX_STATE_BYTES", len(state) + 10)
+    with pytest.raises(FrontendError, match="too many members"):
+        admin.invite_member(folder, "guest", DRIVE)
+    assert (tmp_path / "fleet" / admin.STATE_FILE).read_bytes() == state
+
+
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "-a", "x" * 65, "*"])
 def test_invalid_name_is_refused(name, tmp_path):
     with pytest.raises(FrontendError, match="must have 1 to 64"):
