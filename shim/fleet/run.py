@@ -10,12 +10,12 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
 from shim.bridge.lock import acquire_session_host_lock
-from shim.bridge.registry import SessionScanError, scan_sessions
+from shim.bridge.registry import SessionRecord, SessionScanError, scan_sessions
 from shim.bridge.sockets import open_host_listener, remove_host_socket
 from shim.core.bridge.frames import FrameError, encode_frame, parse_frame
 from shim.core.errors import FrontendError, explain_os_error
@@ -52,7 +52,6 @@ OTHER_MACHINES = "the list of other machines is not loaded"
 LOCAL_SESSIONS = "the sessions of this machine are not shared"
 PUBLISHED_SESSIONS = "the sessions of this machine are not published"
 COPIED_LOGS = "the logs of this machine are not copied"
-SHARING_PARTS = frozenset((LOCAL_SESSIONS, PUBLISHED_SESSIONS, COPIED_LOGS))
 HOLDER_BYTES = 8  # of the random text that identifies this process
 
 
@@ -85,6 +84,8 @@ class FleetProcess:
         self._holder = secrets.token_hex(HOLDER_BYTES)
         self._problems = {CONNECTION: "no attempt yet"}
         self._scan_requested = asyncio.Event()  # set if local sessions may have changed
+        self._scan_finished = asyncio.Condition()  # notified after each scan
+        self._sessions: Sequence[SessionRecord] = ()  # of the last scan
         self._copier: LogCopier | None = None
         self._clients = set[asyncio.StreamWriter]()
         self._is_stopping = False
@@ -141,7 +142,9 @@ class FleetProcess:
             services = [
                 publisher.renew_lease(),
                 tunnels.serve(),
-                self._share_sessions(publisher, copier),
+                self._scan_local_sessions(),
+                self._share_sessions(PUBLISHED_SESSIONS, publisher.publish),
+                self._copy_logs(copier),
             ]
         self._problems = {OTHER_MACHINES: "no answer yet"}
         try:
@@ -163,26 +166,37 @@ class FleetProcess:
                 self._is_loaded = True
                 await asyncio.sleep(interval_s)
 
-    async def _share_sessions(self, publisher: MachinePublisher, copier: LogCopier) -> NoReturn:
-        """Publish the sessions of this machine, and copy their lines, whenever they change. If one of
-        the two fails, the other is not affected. Nothing changes while the sessions cannot be listed.
+    async def _scan_local_sessions(self) -> NoReturn:
+        """List the sessions of this machine in an interval, and whenever they may have changed."""
+        while True:
+            self._scan_requested.clear()
+            await self._attempt(LOCAL_SESSIONS, self._scan_once())
+            wait_s = REFUSAL_RETRY_S if LOCAL_SESSIONS in self._problems else SCAN_INTERVAL_S
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._scan_requested.wait()
+
+    async def _scan_once(self) -> None:
+        self._sessions = await asyncio.to_thread(scan_sessions, self._environment)
+        async with self._scan_finished:
+            self._scan_finished.notify_all()
+
+    async def _share_sessions(
+        self, part: str, share: Callable[[Sequence[SessionRecord]], Awaitable[None]]
+    ) -> NoReturn:
+        """Share the sessions of this machine in one way, after each scan. Each way has a loop of its
+        own, so that it does not wait for the others.
         """
+        while True:
+            async with self._scan_finished:
+                await self._scan_finished.wait()
+            await self._attempt(part, share(self._sessions))
+            if part in self._problems:
+                await asyncio.sleep(REFUSAL_RETRY_S)
 
-        async def share_once() -> None:
-            sessions = await asyncio.to_thread(scan_sessions, self._environment)
-            await self._attempt(PUBLISHED_SESSIONS, publisher.publish(sessions))
-            await self._attempt(COPIED_LOGS, copier.update(sessions))
-
+    async def _copy_logs(self, copier: LogCopier) -> NoReturn:
         try:
-            while True:
-                self._scan_requested.clear()
-                await self._attempt(LOCAL_SESSIONS, share_once())
-                wait_s = SCAN_INTERVAL_S
-                if self._problems.keys() & SHARING_PARTS:
-                    wait_s = REFUSAL_RETRY_S
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):
-                        await self._scan_requested.wait()
+            await self._share_sessions(COPIED_LOGS, copier.update)
         finally:
             await copier.stop()
 

@@ -7,12 +7,16 @@ from shim.bridge import sockets
 from shim.core.bridge.frames import encode_frame, parse_frame
 from shim.core.fleet.join_file import parse_join_file
 from shim.fleet import admin
+from shim.fleet import run as run_module
+from shim.fleet.buckets import BucketError
 from shim.fleet.folder import store_join_file
-from shim.fleet.run import FleetProcess
+from shim.fleet.run import COPIED_LOGS, PUBLISHED_SESSIONS, FleetProcess
+from shim.fleet.tasks import run_until_first_end
 from shim.state.config import get_fleet_folder
 
 WAIT_SECONDS = 5
 MAX_FRAME_BYTES = 64 * 1024
+SCANS = 5  # that no failure delays
 
 
 def join_fleet(folder):
@@ -47,3 +51,31 @@ def test_process_that_ends_disconnects_its_clients(tmp_path):
                 assert await loop.sock_recv(client, MAX_FRAME_BYTES) == b""
 
     asyncio.run(check_end())
+
+
+def test_sessions_are_published_while_the_copies_of_logs_fail(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_module, "scan_sessions", lambda environment: ())
+    monkeypatch.setattr(run_module, "SCAN_INTERVAL_S", 0.001)
+    process = FleetProcess(*join_fleet(tmp_path))
+    published = []
+
+    async def fail(sessions):
+        raise BucketError("full")
+
+    async def publish(sessions):
+        published.append(sessions)
+
+    async def wait_for_scans():
+        async with asyncio.timeout(WAIT_SECONDS):
+            while len(published) < SCANS:
+                await asyncio.sleep(0.001)
+
+    asyncio.run(
+        run_until_first_end(
+            wait_for_scans(),
+            process._share_sessions(COPIED_LOGS, fail),
+            process._share_sessions(PUBLISHED_SESSIONS, publish),
+            process._scan_local_sessions(),
+        )
+    )
+    assert process._describe_problems().endswith(f"{COPIED_LOGS}: the server of the fleet: full")
