@@ -27,11 +27,7 @@ from shim.core.fleet.copied_line import (
 from shim.core.fleet.sealing import NONCE_BYTES
 from shim.core.fleet.subjects import LOG_STREAM, build_log_subject
 from shim.core.reading.values import escape_control_chars
-from shim.fleet.buckets import (
-    get_sequence,
-    read_last_message,
-    store_message,
-)
+from shim.fleet.buckets import BucketError, get_sequence, read_last_message, store_message
 from shim.fleet.connection import FleetConnection
 from shim.fleet.log_stream import (
     create_log_stream,
@@ -53,6 +49,7 @@ COPY_TURN_S = 30.0
 COPY_RETRY_S = 10.0  # the wait after a failure
 MAX_PROBLEM_CHARS = 300
 MAX_LISTED_COPIES = 20  # of those that are not complete
+EVICTED_TEXT = "the server has removed the copy, because its log stream was full"
 
 
 class LogCopier:
@@ -85,9 +82,10 @@ class LogCopier:
 
     def summarize_copies(self) -> dict[str, Any]:
         """Return how many sessions there are, how many of them are copied completely, and the position
-        of up to MAX_LISTED_COPIES others.
+        of up to MAX_LISTED_COPIES others. Those with a problem come first.
         """
         incomplete = [copy for copy in self._copies.values() if not copy.is_complete]
+        incomplete.sort(key=lambda copy: not copy.problem)
         return {
             "sessions": len(self._copies),
             "complete": len(self._copies) - len(incomplete),
@@ -148,8 +146,12 @@ class LogCopier:
                 continue
             if await asyncio.to_thread(is_session_unreadable, session_id, self._environment):
                 continue
-            await copy.remove()
-            del self._copies[session_id]
+            try:
+                await copy.remove()
+            except BucketError as error:
+                self._handle_failure(copy, error)
+            else:
+                del self._copies[session_id]
 
     def _handle_failure(self, copy: "LogCopy", error: BaseException) -> None:
         """Let a session wait for its next attempt. Print a problem that no other session has."""
@@ -189,7 +191,7 @@ class LogCopy:
 
     task           the current attempt, or None
     is_running     whether the session was running when the last attempt started
-    copied_change  the state in which the ended session was copied completely, or None
+    copied_change  the state of the ended session that needs no further copy, or None
     is_complete    whether all lines are copied, except for those that are on the way
     last_number    the number of the last stored line, or 0
     started_s, retry_s  the start of the last attempt, and of the next one, on the monotonic clock
@@ -230,9 +232,12 @@ class LogCopy:
         """
         try:
             cursor = await self._find_position(session)
-            if cursor is not None or not await self._was_evicted(session):
-                async for line in self._read_lines(session, cursor):
-                    await self._store_line(line)
+            if cursor is None and await self._was_evicted(session):
+                self.copied_change = _get_change(session)
+                self.problem = EVICTED_TEXT
+                return
+            async for line in self._read_lines(session, cursor):
+                await self._store_line(line)
         except (FrontendError, HostNotAnsweringError):
             if not session.is_running:
                 raise

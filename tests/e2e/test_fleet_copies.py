@@ -30,7 +30,7 @@ from shim.fleet.buckets import BucketError, request_json
 from shim.fleet.connection import FleetConnection
 from shim.fleet.copied_log import iterate_copied_frames
 from shim.fleet.folder import require_join_file, store_join_file
-from shim.fleet.log_copier import LogCopier, LogCopy
+from shim.fleet.log_copier import EVICTED_TEXT, LogCopier, LogCopy
 from shim.fleet.log_stream import create_log_stream, list_stored_sessions, read_log_messages
 from shim.fleet.membership import load_process_status
 from shim.fleet.run import RELOAD_INTERVAL_S
@@ -250,7 +250,10 @@ def test_evicted_copy_of_an_ended_session_is_not_repeated(
     async def copy_sessions(connection: FleetConnection) -> None:
         await create_log_stream(connection.client, "home")
         copy = await store_small_stream(connection, old_session)
-        await copy.run(old_session)
+        copy.start(old_session)
+        assert copy.task is not None
+        await copy.task
+        assert (copy.is_complete, copy.problem) == (False, EVICTED_TEXT)
         assert await list_stored_sessions(connection.client, "home", "build") == {UUID}
         await copy.run(new_session)
         stored = await list_stored_sessions(connection.client, "home", "build")
