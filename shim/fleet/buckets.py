@@ -160,8 +160,8 @@ async def read_last_message(client: Client, stream: str, subject: str) -> Msg | 
 
 
 async def read_entries(client: Client, pattern: str) -> Sequence[StoredEntry]:
-    """Return all entries of one bucket whose subject matches a pattern. Raise BucketError if the server does not
-    answer, or if there are more than MAX_READ_ENTRIES.
+    """Return all entries of one bucket whose subject matches a pattern. Raise BucketError if the
+    server does not answer, or if there are more than MAX_READ_ENTRIES.
     """
     inbox = client.new_inbox()
     subscription = await client.subscribe(inbox)

@@ -13,7 +13,9 @@ import orjson
 
 from shim.bridge import sockets
 from shim.core.bridge.frames import FrameError, encode_frame, parse_frame
+from shim.core.errors import FrontendError
 from shim.core.fleet.join_file import JoinFile
+from shim.core.fleet.registry import LEASE_TTL_S
 from shim.core.fleet.roles import MACHINE
 from shim.core.fleet.subjects import (
     SESSIONS_BUCKET,
@@ -29,6 +31,7 @@ from shim.fleet.buckets import (
     delete_entry,
     parse_server_time,
     read_entries,
+    read_entry,
 )
 from shim.fleet.connection import FleetConnection, FleetUnavailableError, connect_to_fleet
 from shim.fleet.folder import MembershipError, check_expiry
@@ -116,6 +119,24 @@ def load_process_status(environment: Mapping[str, str]) -> ProcessStatus | None:
 def _read_line(connection: socket.socket) -> bytes:
     with connection.makefile("rb") as file:
         return file.readline(MAX_STATUS_BYTES)
+
+
+def check_machine_is_disconnected(join: JoinFile) -> None:
+    """Raise FrontendError if a machine of this name is connected to the server, or
+    FleetUnavailableError or BucketError if the server does not answer.
+    """
+    if not asyncio.run(_has_lease(join)):
+        return
+    raise FrontendError(
+        f"{join.name} is connected to the server, so it would publish its sessions again",
+        hint="reload the server's configuration, wait for "
+        f"{LEASE_TTL_S:.0f} s, and repeat the command",
+    )
+
+
+async def _has_lease(join: JoinFile) -> bool:
+    async with connect_to_fleet(join) as connection:
+        return bool((await read_entry(connection.client, build_lease_subject(join.name))).data)
 
 
 def remove_entries(join: JoinFile) -> None:

@@ -133,7 +133,7 @@ def revoke_member(
         bool,
         typer.Option(
             "--remove-sessions",
-            help="Also remove the machine's sessions, and the copies of their logs, from the server.",
+            help="After the reload: remove the machine's sessions and the copies of their logs.",
         ),
     ] = False,
     folder: DirOption = "",
@@ -153,8 +153,10 @@ def revoke_member(
     config_path = os.path.join(path, admin.CONFIG_FILE)
     typer.echo(f"wrote {config_path}")
     if removes_sessions:
+        membership.check_machine_is_disconnected(join)
         membership.remove_entries(join)
         typer.echo(f"removed the sessions of {name} and the copies of their logs from the server")
+        return
     option = f" --dir {folder}" if folder else ""
     typer.echo("next:")
     typer.echo(f"  {SERVER_PROGRAM} --signal reload    # or restart the server with this file")
