@@ -46,7 +46,7 @@ def is_away(home: Home) -> bool:
     return run_connected(require_join_file(home.here), read)
 
 
-def join_build_again(home: Home) -> None:
+def rejoin_build(home: Home) -> None:
     """Restart the machine `build` with a new key."""
     assert home.lab.stop_machine("build") == 0
     store_join_file(home.lab.invite("build", MACHINE), home.build)
@@ -80,7 +80,7 @@ def test_copies_of_a_revoked_machine_stay_until_they_are_removed(home: Home) -> 
     assert not has_copied_messages(home, uuid)
     assert run_shim(home.here, "claude", "logs", f"build:{uuid}").returncode == 1
 
-    join_build_again(home)
+    rejoin_build(home)
 
     def is_listed() -> bool:
         return list_agents(home.here, "--all") == [session]
@@ -129,7 +129,7 @@ def test_lines_that_a_revoked_key_has_signed_are_replaced(home: Home) -> None:
     assert wait_until(lambda: read_copied_lines(home, uuid) == lines, TURN_SECONDS, LOOK_SECONDS)
     revoke_build(home)
     home.lab.reload_server()
-    join_build_again(home)
+    rejoin_build(home)
 
     def is_copied() -> bool:
         status = load_process_status(home.build)
