@@ -20,7 +20,7 @@ from shim.core.turn.open_calls import (
     compute_input_fingerprint,
     normalize_call_id,
 )
-from shim.core.turn.tool_calls import ToolCalls
+from shim.core.turn.tool_calls import UNANSWERED_TEXT, ToolCalls
 from shim.core.turn.turn_context import TurnContext
 
 MAX_SUBAGENT_CALLS = 1000  # the maximum number of open calls by all subagents
@@ -74,13 +74,22 @@ class SubagentTracker:
         self.context.diagnostics.record("unknown_parent", parent_call_id)
         return Subagent(self, None, usage)
 
+    def end_oldest_open_call(self) -> None:
+        """Write a result for the oldest open tool call, because too many calls are open."""
+        oldest_call = next(iter(self.open_calls.values()))
+        self.context.diagnostics.record("call_given_up", oldest_call.call_id)
+        self._fail_oldest_open_call(UNANSWERED_TEXT)
+
     def write_missing_tool_results(self, result_text: str) -> None:
         """Write results for the subagents' tool calls that are still open at the end of
         the turn.
         """
         while self.open_calls:
-            call_id, call = next(iter(self.open_calls.items()))
-            Subagent(self, call.parent_call_id).add_tool_result(call_id, result_text, True)
+            self._fail_oldest_open_call(result_text)
+
+    def _fail_oldest_open_call(self, result_text: str) -> None:
+        call_id, call = next(iter(self.open_calls.items()))
+        Subagent(self, call.parent_call_id).add_tool_result(call_id, result_text, True)
 
 
 class Subagent:
@@ -145,7 +154,7 @@ class Subagent:
         clean_input = tracker.context.sanitizer.clean(
             tool_input if isinstance(tool_input, dict) else {"raw": tool_input}
         )
-        if tracker.machine.is_over or len(tracker.open_calls) >= MAX_SUBAGENT_CALLS:
+        if tracker.machine.is_over:
             return
         key = tracker.table.find_repeated_call_key(
             call_id, name, clean_input, accepts_key=self._is_agent_call
@@ -153,6 +162,8 @@ class Subagent:
         if key is not None:
             self._check_call(call_id, tracker.open_calls[key].call_id, name, clean_input)
             return
+        if len(tracker.open_calls) >= MAX_SUBAGENT_CALLS:
+            tracker.end_oldest_open_call()
         if call_id:
             written_id = tracker.context.conversation.reserve_call_id(
                 call_id, tracker.context.diagnostics

@@ -7,6 +7,8 @@ from sweeps import loop_over_rows
 from turn_stage import Stage
 
 from shim.core.policy.evaluate import PolicyEvaluator
+from shim.core.turn.subagents import MAX_SUBAGENT_CALLS
+from shim.core.turn.tool_calls import UNANSWERED_TEXT
 
 BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
@@ -255,6 +257,31 @@ def test_later_arguments_of_a_subagent_call_are_evaluated():
     assert stage.turn.result is None
     child.add_tool_call("n", "mcp__s__t", {"line": "rm x"})
     assert stage.turn.end_cause == "denied"
+
+
+def test_denied_subagent_call_above_the_limit_stops_the_turn():
+    stage = judged_task(build_evaluator(deny=["Bash(rm:*)"]))
+    child = stage.turn.get_subagent("task")
+    for number in range(MAX_SUBAGENT_CALLS):
+        child.add_tool_call(f"n{number}", "Bash", LS)
+    assert stage.turn.result is None
+    child.add_tool_call("m", "Bash", RM)
+    assert stage.turn.end_cause == "denied"
+
+
+def test_subagent_call_above_the_limit_ends_the_oldest_call():
+    stage = with_a_task()
+    child = stage.turn.get_subagent("task")
+    for number in range(MAX_SUBAGENT_CALLS + 1):
+        child.add_tool_call(f"n{number}", "Read", {})
+    child.add_tool_result(f"n{MAX_SUBAGENT_CALLS}", "text")
+    assert stage.take_summary()[-3:] == [
+        f"task>failed:n0 {UNANSWERED_TEXT}",
+        f"task>call:n{MAX_SUBAGENT_CALLS} Read",
+        f"task>result:n{MAX_SUBAGENT_CALLS} text",
+    ]
+    assert stage.diagnostics.repairs == {"call_given_up": 1}
+    finish(stage)
 
 
 def test_refused_subagent_call_does_not_stop_the_turn():
