@@ -72,7 +72,7 @@ AREAS = {
     ),
     "profiles": (
         "profile_rules profile_fields function_builder profile_calls profile profile_launch "
-        "unused_keys golden"
+        "unused_keys subagent_calls golden"
     ),
     "acp": "acp_session shared_call_ids calls acp_translator acp_v2 form acp_agents rpc_fuzzer",
     "drivers": (

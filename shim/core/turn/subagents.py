@@ -74,6 +74,13 @@ class SubagentTracker:
         self.context.diagnostics.record("unknown_parent", parent_call_id)
         return Subagent(self, None, usage)
 
+    def find_agent_with_open_call(self, call_id: str) -> "Subagent | None":
+        """Return a subagent whose tool call `call_id` waits for its result, or None."""
+        call = self.open_calls.get(call_id)
+        if call is None:
+            return None
+        return Subagent(self, call.parent_call_id)
+
     def end_oldest_open_call(self) -> None:
         """Write a result for the oldest open tool call, because too many calls are open."""
         oldest_call = next(iter(self.open_calls.values()))

@@ -347,13 +347,13 @@ def _write_tool_result(
         return
     if options.has_split_calls:
         builder.add_line("engine.finish_partial_calls()")
-    if options.parent_node:
-        call_id, id_name = builder.bind_expression_to_variable(call_id)
-        builder.add_line(f"engine.subagent_events.write_open_blocks({call_id})")
-        call_id = id_name
     if options.has_late_results:
         builder.add_line("engine.reports_results = True")
-    builder.add_line(f"engine.turn.add_tool_result({call_id}, {content}, {is_error})")
+    arguments = f"{call_id}, {content}, {is_error}"
+    if options.parent_node:
+        builder.add_line(f"engine.subagent_events.write_result_without_parent({arguments})")
+    else:
+        builder.add_line(f"engine.turn.add_tool_result({arguments})")
     if options.has_late_results:
         with builder.open_block("if engine.buffered_blocks and not engine.turn.open_calls:"):
             builder.add_line("engine.write_buffered_blocks()")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.reading.diagnostics import Diagnostics
-from shim.core.turn.open_calls import STREAM
+from shim.core.turn.open_calls import STREAM, normalize_call_id
 from shim.core.turn.turn import Turn
 
 MAX_AGENTS = 100  # subagents with open blocks; above the limit, the oldest block is written
@@ -216,13 +216,36 @@ class SubagentEventWriter:
         agent = turn.get_subagent(parent_call_id)
         # Subagents and the main agent may use the same tool call ids.
         if not agent.has_open_call(call_id):
-            if call_id in turn.open_calls or call_id in turn.tool_calls.table.hidden_keys:
+            if self._is_open_main_call(call_id):
                 turn.add_tool_result(call_id, content, is_error)
                 return
             if name is not None:
                 self.write_call(parent_call_id, call_id, name, arguments)
         self._calls.pop(call_id, None)
         agent.add_tool_result(call_id, content, is_error)
+
+    def write_result_without_parent(self, call_id: Any, content: Any, is_error: bool) -> None:
+        """Write a tool result whose event names no subagent. A subagent may still have made the
+        call.
+        """
+        call_id = normalize_call_id(call_id)
+        self.write_open_blocks(call_id or None)
+        turn = self._engine.turn
+        agent = None
+        if not self._is_open_main_call(call_id):
+            agent = turn.subagents.find_agent_with_open_call(call_id)
+        if agent is None:
+            turn.add_tool_result(call_id, content, is_error)
+            return
+        self._calls.pop(call_id, None)
+        agent.add_tool_result(call_id, content, is_error)
+
+    def _is_open_main_call(self, call_id: Any) -> bool:
+        """Return whether the main agent or a hidden tool waits for the result of this call."""
+        turn = self._engine.turn
+        if call_id in turn.open_calls:
+            return True
+        return call_id in turn.tool_calls.table.hidden_keys
 
     def record_tool_call_denial(self, call_id: Any, name: Any, arguments: Any) -> None:
         """Record that a tool call by a subagent was denied."""

@@ -1,0 +1,90 @@
+"""Tool calls of subagents in a profile: the rules apply to them in every form that a vendor reports."""
+
+import json
+
+import pytest
+from policy_builder import build_policy
+from profile_builder import build_profile_adapter
+from stream_lines import parse_lines, summarize_lines
+from turn_stage import build_turn_config
+
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_output_writer
+from shim.core.adapter.child_stream import ChildStream
+from shim.core.policy.evaluate import PolicyEvaluator
+
+PROFILE = """
+schema = 1
+id = "own"
+[stream]
+parent = "by"
+[[event]]
+match = { type = "call" }
+emit = "tool_use"
+id = "n"
+name = "tool"
+input = "args"
+[[event]]
+match = { type = "piece" }
+emit = "tool_input"
+id = "n"
+name = "tool"
+input = "part"
+done = "over"
+[[event]]
+match = { type = "ran" }
+emit = "tool_result"
+id = "n"
+name = "tool"
+input = "args"
+content = "out"
+[[event]]
+match = { type = "out" }
+emit = "tool_result"
+id = "n"
+content = "out"
+is_error = "failed"
+[tools]
+task = { name = "Task" }
+shell = { name = "Bash" }
+"""
+TASK = {"type": "call", "n": "c1", "tool": "task", "args": {}}
+REMOVE = {"command": "rm x"}
+OUTPUT = {"type": "out", "n": "c2", "out": "removed", "by": "c1"}
+
+
+def build_call(tool="shell", arguments=REMOVE, **fields):
+    return {"type": "call", "n": "c2", "tool": tool, "args": arguments, "by": "c1", **fields}
+
+
+def translate_denied_calls(*events, vendor_refuses=False):
+    """Translate the events of a vendor whose tools `shell` and `private` are denied. Return the
+    translation and Claude's lines.
+
+    With `vendor_refuses`, the vendor knows the rules and should refuse the calls itself.
+    """
+    evaluator = PolicyEvaluator(
+        build_policy(deny=["Bash", "private"]), is_sent_to_vendor=lambda rule: vendor_refuses
+    )
+    translation = ChildStream(
+        build_profile_adapter(PROFILE).translator_class,
+        build_turn_config("own", evaluator=evaluator),
+        create_output_writer("claude", STABLE_ID_PREFIX),
+    )
+    data = "".join(json.dumps(event) + "\n" for event in (TASK, *events)).encode()
+    return translation, parse_lines(translation.feed(data)[0])
+
+
+@pytest.mark.parametrize(
+    ("call_id", "summary"),
+    [("c2", "c1>result:c2 removed"), (["c2"], "result:c1 removed"), (None, "result:c1 removed")],
+)
+def test_result_without_a_parent_belongs_to_the_open_call_with_its_id(call_id, summary):
+    """A result without a valid id belongs to an open call of the main agent."""
+    _, lines = translate_denied_calls(build_call("task"), OUTPUT | {"n": call_id, "by": None})
+    assert summarize_lines(lines)[-1] == summary
+
+
+def test_result_without_a_parent_prefers_the_call_of_the_main_agent():
+    main_call = build_call("task", {"prompt": "x"}, by=None)
+    _, lines = translate_denied_calls(main_call, build_call("task"), OUTPUT | {"by": None})
+    assert summarize_lines(lines)[-1] == "result:c2 removed"
