@@ -192,7 +192,12 @@ class ProfileRuleEngine(Translator):
         """The id of the oldest open tool call, or "" if no call is open."""
         return next(iter(self.turn.open_calls), "")
 
-    def write_call(self, call_id: Any, name: Any, arguments: Any, source: str = STREAM) -> None:
+    def write_call(
+        self, call_id: Any, name: Any, arguments: Any, source: str = STREAM
+    ) -> str | None:
+        """Write a tool call. Return its key in the turn's open calls, or None if the call is hidden
+        or a subagent made it.
+        """
         if self.partial_calls is not None:
             self.partial_calls.discard_call(call_id)
         if (
@@ -200,10 +205,10 @@ class ProfileRuleEngine(Translator):
             and (parent := self._nested.take_parent_of_partial_call(call_id)) is not None
         ):
             self._nested.write_call(parent, call_id, name, arguments)
-            return
+            return None
         if self.buffered_blocks:
             self.write_buffered_blocks_before_call()
-        self.turn.add_tool_call(
+        return self.turn.add_tool_call(
             call_id,
             *self.translate_vendor_tool_call(name, arguments),
             is_hidden=self.is_hidden_tool(name),
@@ -245,7 +250,9 @@ class ProfileRuleEngine(Translator):
     ) -> None:
         """Write a tool result. If the tool call was not reported before, write the call first."""
         if self.is_hidden_tool(name):
-            self.write_call(call_id, name, arguments)
+            key = self.write_call(call_id, name, arguments)
+            if key in self.turn.open_calls:  # a rule forbids the call
+                self.turn.add_tool_result(key, content, is_error)
         else:
             self.turn.add_tool_result(
                 call_id, content, is_error, *self.translate_vendor_tool_call(name, arguments)

@@ -216,11 +216,13 @@ class SubagentEventWriter:
         agent = turn.get_subagent(parent_call_id)
         # Subagents and the main agent may use the same tool call ids.
         if not agent.has_open_call(call_id):
-            if self._is_open_main_call(call_id):
+            is_main_call = self._is_open_main_call(call_id)
+            if name is not None and not is_main_call:
+                self.write_call(parent_call_id, call_id, name, arguments)
+                is_main_call = self._is_open_main_call(call_id)  # a hidden call
+            if is_main_call:
                 turn.add_tool_result(call_id, content, is_error)
                 return
-            if name is not None:
-                self.write_call(parent_call_id, call_id, name, arguments)
         self._calls.pop(call_id, None)
         agent.add_tool_result(call_id, content, is_error)
 

@@ -4,8 +4,9 @@ import json
 
 import pytest
 from policy_builder import build_policy
-from profile_builder import build_profile_adapter
+from profile_builder import build_profile_adapter, find_result_line
 from stream_lines import parse_lines, summarize_lines
+from sweeps import loop_over_rows
 from turn_stage import build_turn_config
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_output_writer
@@ -15,6 +16,7 @@ from shim.core.policy.evaluate import PolicyEvaluator
 PROFILE = """
 schema = 1
 id = "own"
+unknown_tools = "hide"
 [stream]
 parent = "by"
 [[event]]
@@ -56,6 +58,16 @@ def build_call(tool="shell", arguments=REMOVE, **fields):
     return {"type": "call", "n": "c2", "tool": tool, "args": arguments, "by": "c1", **fields}
 
 
+def build_fragments(tool="shell"):
+    fragment = {"type": "piece", "n": "c2", "tool": tool, "by": "c1"}
+    text = json.dumps(REMOVE)
+    return [fragment | {"part": text[:5]}, fragment | {"part": text[5:], "over": True}]
+
+
+def build_result_with_call(tool="shell", **fields):
+    return build_call(tool) | {"type": "ran", "out": "removed"} | fields
+
+
 def translate_denied_calls(*events, vendor_refuses=False):
     """Translate the events of a vendor whose tools `shell` and `private` are denied. Return the
     translation and Claude's lines.
@@ -72,6 +84,26 @@ def translate_denied_calls(*events, vendor_refuses=False):
     )
     data = "".join(json.dumps(event) + "\n" for event in (TASK, *events)).encode()
     return translation, parse_lines(translation.feed(data)[0])
+
+
+@loop_over_rows(
+    "events",
+    [
+        [build_call("private"), OUTPUT],
+        [*build_fragments("private"), OUTPUT],
+        [build_result_with_call("private")],
+        [build_result_with_call("private", by=None)],
+    ],
+)
+def test_result_of_a_subagent_call_that_the_vendor_should_refuse_stops_the_turn(events):
+    translation, lines = translate_denied_calls(*events, vendor_refuses=True)
+    assert find_result_line(lines)["shim"]["cause"] == "denied"
+    assert translation.turn.tool_calls.denials.tool_that_ran
+
+
+def test_hidden_subagent_call_that_no_rule_forbids_is_not_written():
+    _, lines = translate_denied_calls(build_call("other"), OUTPUT, build_result_with_call("other"))
+    assert summarize_lines(lines)[1:] == ["call:c1 Task"]
 
 
 @pytest.mark.parametrize(
