@@ -160,23 +160,16 @@ class SubagentEventWriter:
     def write_call(
         self, parent_call_id: str, call_id: Any, name: Any, arguments: Any, source: str = STREAM
     ) -> None:
-        """Write a subagent's tool call. Hidden and forbidden calls are handled as for the main
-        agent.
+        """Write a subagent's tool call. The turn checks the call against the rules. A hidden call
+        is handled as a call of the main agent.
         """
         self.write_open_blocks(parent_call_id)
         engine = self._engine
         turn = engine.turn
         claude_name, claude_arguments = engine.translate_vendor_tool_call(name, arguments)
-        evaluator = turn.config.evaluator
-        if engine.is_hidden_tool(name) or (
-            evaluator is not None and evaluator.is_rule_violation(claude_name, claude_arguments)
-        ):
+        if engine.is_hidden_tool(name):
             turn.add_tool_call(
-                call_id,
-                claude_name,
-                claude_arguments,
-                is_hidden=engine.is_hidden_tool(name),
-                source=source,
+                call_id, claude_name, claude_arguments, is_hidden=True, source=source
             )
             return
         if call_id.__class__ is str and call_id:

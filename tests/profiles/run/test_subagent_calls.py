@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from memory_run import run_in_memory
 from policy_builder import build_policy
 from profile_builder import build_profile_adapter, find_result_line
 from stream_lines import parse_lines, summarize_lines
@@ -89,6 +90,31 @@ def translate_denied_calls(*events, vendor_refuses=False):
 @loop_over_rows(
     "events",
     [
+        [build_call()],
+        [build_call(n=None)],
+        [build_call(n="c1")],
+        build_fragments(),
+        [build_result_with_call()],
+        [build_call("private")],
+        build_fragments("private"),
+        [build_result_with_call("private")],
+    ],
+)
+def test_report_of_a_forbidden_subagent_call_stops_the_turn(events):
+    _, lines = translate_denied_calls(*events)
+    result = find_result_line(lines)
+    (denial,) = result["permission_denials"]
+    assert (result["shim"]["cause"], denial["tool_input"]) == ("denied", REMOVE)
+
+
+@loop_over_rows(
+    "events",
+    [
+        [build_call(), OUTPUT],
+        [build_call(n=None), OUTPUT | {"n": None}],
+        [build_call(), OUTPUT | {"by": None}],
+        [*build_fragments(), OUTPUT],
+        [build_result_with_call()],
         [build_call("private"), OUTPUT],
         [*build_fragments("private"), OUTPUT],
         [build_result_with_call("private")],
@@ -99,6 +125,12 @@ def test_result_of_a_subagent_call_that_the_vendor_should_refuse_stops_the_turn(
     translation, lines = translate_denied_calls(*events, vendor_refuses=True)
     assert find_result_line(lines)["shim"]["cause"] == "denied"
     assert translation.turn.tool_calls.denials.tool_that_ran
+
+
+def test_call_that_the_vendor_refuses_stays_a_call_of_its_subagent():
+    refused = OUTPUT | {"out": "no", "failed": True}
+    _, lines = translate_denied_calls(build_call(), refused, vendor_refuses=True)
+    assert summarize_lines(lines)[-2:] == ["c1>call:c2 Bash", "c1>failed:c2 no"]
 
 
 def test_hidden_subagent_call_that_no_rule_forbids_is_not_written():
@@ -120,3 +152,32 @@ def test_result_without_a_parent_prefers_the_call_of_the_main_agent():
     main_call = build_call("task", {"prompt": "x"}, by=None)
     _, lines = translate_denied_calls(main_call, build_call("task"), OUTPUT | {"by": None})
     assert summarize_lines(lines)[-1] == "result:c2 removed"
+
+
+class ForbiddenAmpSubagent:
+    """amp, whose subagent runs a forbidden command before the turn ends."""
+
+    waits = False
+
+    def build_greeting(self):
+        task = {"type": "tool_use", "id": "c1", "name": "Task", "input": {}}
+        command = {"type": "tool_use", "id": "c2", "name": "Bash", "input": REMOVE}
+        events = [
+            {"type": "assistant", "message": {"content": [task]}},
+            {"type": "assistant", "message": {"content": [command]}, "parent_tool_use_id": "c1"},
+            {"type": "result", "is_error": False, "result": "Removed."},
+        ]
+        return "".join(json.dumps(event) + "\n" for event in events).encode()
+
+    def answer_line(self, line):
+        return b""
+
+
+def test_program_whose_subagent_runs_a_forbidden_call_is_stopped(local_box, monkeypatch):
+    local_box.write_program("amp", "exit 1\n")
+    local_box.write_settings("[vendors.amp]\nlate_denials = true\n")
+    arguments = ["-p", "hi", "--output-format", "stream-json", "--verbose"]
+    arguments += ["--dangerously-skip-permissions", "--disallowedTools", "Bash(rm:*)"]
+    data = run_in_memory(monkeypatch, arguments, "amp", lambda *start: ForbiddenAmpSubagent())
+    result = find_result_line(parse_lines(data))
+    assert (result["is_error"], result["shim"]["cause"]) == (True, "denied")
