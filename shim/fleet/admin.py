@@ -54,6 +54,7 @@ CONFIG_FILE = "server.conf"
 CERTIFICATE_FILES = ("ca.pem", "server.pem", "server-key.pem")
 MAX_STATE_BYTES = 4 * 1024 * 1024
 MAX_MEMBERS = 10_000  # a member has about 200 bytes in the state
+REVOCATION_BYTES = 75  # of a removed member in the state
 SECONDS_PER_DAY = 86_400
 # A revocation covers all JWTs of a key, because each member has a key of its own. The time of a JWT
 # may be wrong: the clock may have been ahead when the member was invited.
@@ -205,7 +206,7 @@ def _change_fleet(folder: str) -> Iterator[Fleet]:
 
 def _add_member(folder: str, fleet: Fleet, invitation: MemberInvitation) -> JoinFile:
     """Add a member to the state of the fleet, and return its join file. Raise FrontendError if the
-    name is taken, or if the fleet has MAX_MEMBERS.
+    name is taken, or if the fleet already has MAX_MEMBERS current members.
     """
     name = invitation.name
     current_members = _list_current_members(fleet)
@@ -221,7 +222,20 @@ def _add_member(folder: str, fleet: Fleet, invitation: MemberInvitation) -> Join
         )
     join = _create_join_file(folder, fleet, invitation)
     fleet.members[name] = get_member_key_pair(join).public_key
+    _check_state_size(fleet)
     return join
+
+
+def _check_state_size(fleet: Fleet) -> None:
+    """Raise FrontendError if the state would be too large after the removal of all members. A member
+    can always be removed.
+    """
+    size = len(dump_json(asdict(fleet))) + REVOCATION_BYTES * len(_list_current_members(fleet))
+    if size > MAX_STATE_BYTES:
+        raise FrontendError(
+            "the state of the fleet has no space for one more member",
+            hint="create a fleet in another folder with `shim fleet init`",
+        )
 
 
 def _list_current_members(fleet: Fleet) -> list[str]:
@@ -305,17 +319,9 @@ def parse_server_url(url: str) -> tuple[str, int]:
 
 def _store_fleet(folder: str, fleet: Fleet) -> None:
     """Store the server's configuration with its account, and then the state of the fleet. After an
-    interruption, the command can be repeated, because the state has not changed. Raise FrontendError
-    if the state would be too large.
+    interruption, the command can be repeated, because the state has not changed.
     """
     folder = os.path.abspath(folder)
-    state = dump_json(asdict(fleet))
-    if len(state) > MAX_STATE_BYTES:
-        raise FrontendError(
-            f"the fleet in {folder} has removed too many members: its state would have more than "
-            f"{MAX_STATE_BYTES:,} bytes",
-            hint="create a fleet in another folder with `shim fleet init`",
-        )
     operator = parse_key_pair(fleet.operator_seed)
     issuer = parse_key_pair(fleet.issuer_seed).public_key
     now_s = int(time.time())
@@ -333,7 +339,7 @@ def _store_fleet(folder: str, fleet: Fleet) -> None:
     )
     for name, data in (
         (CONFIG_FILE, format_server_config(settings).encode()),
-        (STATE_FILE, state),
+        (STATE_FILE, dump_json(asdict(fleet))),
     ):
         replace_file(os.path.join(folder, name), partial(write_all, data=data))
 
