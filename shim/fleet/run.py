@@ -84,8 +84,9 @@ class FleetProcess:
         self._holder = secrets.token_hex(HOLDER_BYTES)
         self._problems = {CONNECTION: "no attempt yet"}
         self._scan_requested = asyncio.Event()  # set if local sessions may have changed
-        self._scan_finished = asyncio.Condition()  # notified after each scan
         self._sessions: Sequence[SessionRecord] = ()  # of the last scan
+        self._scan_number = 0  # of the last scan
+        self._scan_finished = asyncio.Condition()  # notified after each scan
         self._copier: LogCopier | None = None
         self._clients = set[asyncio.StreamWriter]()
         self._is_stopping = False
@@ -143,7 +144,7 @@ class FleetProcess:
                 publisher.renew_lease(),
                 tunnels.serve(),
                 self._scan_local_sessions(),
-                self._share_sessions(PUBLISHED_SESSIONS, publisher.publish),
+                self._run_after_scans(PUBLISHED_SESSIONS, publisher.publish),
                 self._copy_logs(copier),
             ]
         self._problems = {OTHER_MACHINES: "no answer yet"}
@@ -178,25 +179,34 @@ class FleetProcess:
 
     async def _scan_once(self) -> None:
         self._sessions = await asyncio.to_thread(scan_sessions, self._environment)
+        self._scan_number += 1
         async with self._scan_finished:
             self._scan_finished.notify_all()
 
-    async def _share_sessions(
-        self, part: str, share: Callable[[Sequence[SessionRecord]], Awaitable[None]]
+    async def _run_after_scans(
+        self, part: str, handle_sessions: Callable[[Sequence[SessionRecord]], Awaitable[None]]
     ) -> NoReturn:
-        """Share the sessions of this machine in one way, after each scan. Each way has a loop of its
-        own, so that it does not wait for the others.
+        """Call `handle_sessions` with the sessions of this machine after each scan. Publishing and
+        copying have a loop each, so that neither waits for the other.
         """
+        scan_number = self._scan_number
         while True:
-            async with self._scan_finished:
-                await self._scan_finished.wait()
-            await self._attempt(part, share(self._sessions))
+            scan_number = await self._wait_for_scan(scan_number)
+            await self._attempt(part, handle_sessions(self._sessions))
             if part in self._problems:
                 await asyncio.sleep(REFUSAL_RETRY_S)
 
+    async def _wait_for_scan(self, last_number: int) -> int:
+        """Wait until a scan after the one with this number has ended. Return the number of the last
+        scan.
+        """
+        async with self._scan_finished:
+            await self._scan_finished.wait_for(lambda: self._scan_number > last_number)
+        return self._scan_number
+
     async def _copy_logs(self, copier: LogCopier) -> NoReturn:
         try:
-            await self._share_sessions(COPIED_LOGS, copier.update)
+            await self._run_after_scans(COPIED_LOGS, copier.update)
         finally:
             await copier.stop()
 

@@ -16,7 +16,7 @@ from shim.state.config import get_fleet_folder
 
 WAIT_SECONDS = 5
 MAX_FRAME_BYTES = 64 * 1024
-SCANS = 5  # that no failure delays
+EXPECTED_SCANS = 5  # although the other loop fails
 
 
 def join_fleet(folder):
@@ -67,15 +67,41 @@ def test_sessions_are_published_while_the_copies_of_logs_fail(tmp_path, monkeypa
 
     async def wait_for_scans():
         async with asyncio.timeout(WAIT_SECONDS):
-            while len(published) < SCANS:
+            while len(published) < EXPECTED_SCANS:
                 await asyncio.sleep(0.001)
 
     asyncio.run(
         run_until_first_end(
             wait_for_scans(),
-            process._share_sessions(COPIED_LOGS, fail),
-            process._share_sessions(PUBLISHED_SESSIONS, publish),
+            process._run_after_scans(COPIED_LOGS, fail),
+            process._run_after_scans(PUBLISHED_SESSIONS, publish),
             process._scan_local_sessions(),
         )
     )
     assert process._describe_problems().endswith(f"{COPIED_LOGS}: the server of the fleet: full")
+
+
+def test_scan_that_ends_while_sessions_are_published_is_not_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_module, "scan_sessions", lambda environment: ())
+    process = FleetProcess(*join_fleet(tmp_path))
+    published = []
+
+    async def publish_slowly(sessions):
+        published.append(sessions)
+        if len(published) == 1:
+            await process._scan_once()
+
+    async def wait_for_second_publication():
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not published:
+                await process._scan_once()
+                await asyncio.sleep(0.001)
+            while len(published) < 2:
+                await asyncio.sleep(0.001)
+
+    asyncio.run(
+        run_until_first_end(
+            wait_for_second_publication(),
+            process._run_after_scans(PUBLISHED_SESSIONS, publish_slowly),
+        )
+    )
