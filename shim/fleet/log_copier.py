@@ -27,7 +27,7 @@ from shim.core.fleet.copied_line import (
 from shim.core.fleet.sealing import NONCE_BYTES
 from shim.core.fleet.subjects import LOG_STREAM, build_log_subject
 from shim.core.reading.values import escape_control_chars
-from shim.fleet.buckets import BucketError, get_sequence, read_last_message, store_message
+from shim.fleet.buckets import get_sequence, read_last_message, store_message
 from shim.fleet.connection import FleetConnection
 from shim.fleet.log_stream import (
     create_log_stream,
@@ -49,7 +49,7 @@ COPY_TURN_S = 30.0
 COPY_RETRY_S = 10.0  # the wait after a failure
 MAX_PROBLEM_CHARS = 300
 MAX_LISTED_COPIES = 20  # of those that are not complete
-EVICTED_TEXT = "the server has removed the copy, because its log stream was full"
+FULL_STREAM_TEXT = "the log stream of the server is full, and has only newer lines"
 
 
 class LogCopier:
@@ -82,10 +82,11 @@ class LogCopier:
 
     def summarize_copies(self) -> dict[str, Any]:
         """Return how many sessions there are, how many of them are copied completely, and the position
-        of up to MAX_LISTED_COPIES others. Those with a problem come first.
+        of up to MAX_LISTED_COPIES others. Those with a problem come first. Old sessions for which the
+        server has no space are listed after other problems.
         """
         incomplete = [copy for copy in self._copies.values() if not copy.is_complete]
-        incomplete.sort(key=lambda copy: not copy.problem)
+        incomplete.sort(key=lambda copy: (not copy.problem, copy.problem == FULL_STREAM_TEXT))
         return {
             "sessions": len(self._copies),
             "complete": len(self._copies) - len(incomplete),
@@ -123,7 +124,7 @@ class LogCopier:
         copy = self._get_copy(session.session_id)
         if copy.task is not None or time.monotonic() < copy.retry_s:
             return False
-        return session.is_running or copy.copied_change != _get_change(session)
+        return session.is_running or copy.final_change != _get_change(session)
 
     def _collect_results(self) -> None:
         """Store the results of the copies that have ended."""
@@ -139,19 +140,18 @@ class LogCopier:
                 self._handle_failure(copy, error)
 
     async def _remove_copies(self, present_ids: Set[str]) -> None:
-        """Remove the copies of sessions that were removed on this machine."""
-        for session_id in self._copies.keys() - present_ids:
+        """Remove the copies of sessions that were removed on this machine. Raise BucketError if the
+        server refuses it for one of them. The others come first in the next attempt.
+        """
+        for session_id in sorted(self._copies.keys() - present_ids):
             copy = self._copies[session_id]
             if copy.task is not None or time.monotonic() < copy.retry_s:
                 continue
             if await asyncio.to_thread(is_session_unreadable, session_id, self._environment):
                 continue
-            try:
-                await copy.remove()
-            except BucketError as error:
-                self._handle_failure(copy, error)
-            else:
-                del self._copies[session_id]
+            copy.retry_s = time.monotonic() + COPY_RETRY_S
+            await copy.remove()
+            del self._copies[session_id]
 
     def _handle_failure(self, copy: "LogCopy", error: BaseException) -> None:
         """Let a session wait for its next attempt. Print a problem that no other session has."""
@@ -191,7 +191,7 @@ class LogCopy:
 
     task           the current attempt, or None
     is_running     whether the session was running when the last attempt started
-    copied_change  the state of the ended session that needs no further copy, or None
+    final_change   the change after which the ended session is not copied again, or None
     is_complete    whether all lines are copied, except for those that are on the way
     last_number    the number of the last stored line, or 0
     started_s, retry_s  the start of the last attempt, and of the next one, on the monotonic clock
@@ -205,7 +205,7 @@ class LogCopy:
         self.session_id = session_id
         self.task: asyncio.Task[None] | None = None
         self.is_running = False
-        self.copied_change: object = None
+        self.final_change: object = None
         self.is_complete = False
         self.last_number = 0
         self.started_s = 0.0
@@ -233,8 +233,8 @@ class LogCopy:
         try:
             cursor = await self._find_position(session)
             if cursor is None and await self._was_evicted(session):
-                self.copied_change = _get_change(session)
-                self.problem = EVICTED_TEXT
+                self.final_change = _get_change(session)
+                self.problem = FULL_STREAM_TEXT
                 return
             async for line in self._read_lines(session, cursor):
                 await self._store_line(line)
@@ -243,7 +243,7 @@ class LogCopy:
                 raise
             return  # The session has ended or was removed. The next scan finds its state.
         if not session.is_running:
-            self.copied_change = _get_change(session)
+            self.final_change = _get_change(session)
             self._set_complete()
 
     async def remove(self) -> None:

@@ -30,7 +30,7 @@ from shim.fleet.buckets import BucketError, request_json
 from shim.fleet.connection import FleetConnection
 from shim.fleet.copied_log import iterate_copied_frames
 from shim.fleet.folder import require_join_file, store_join_file
-from shim.fleet.log_copier import EVICTED_TEXT, LogCopier, LogCopy
+from shim.fleet.log_copier import FULL_STREAM_TEXT, LogCopier, LogCopy
 from shim.fleet.log_stream import create_log_stream, list_stored_sessions, read_log_messages
 from shim.fleet.membership import load_process_status
 from shim.fleet.run import RELOAD_INTERVAL_S
@@ -40,6 +40,7 @@ pytestmark = pytest.mark.e2e
 __all__ = ["home"]  # the fixture
 
 STANDARD_STREAMS = 3
+LATER_UUID = "fedc4321-0000-4000-8000-000000000002"
 STREAM_BYTES = 64 * 1024  # of a small stream
 HOUR_MS = 3_600_000
 FULL_SECONDS = 12  # until a registry that is full accepts entries again
@@ -253,7 +254,7 @@ def test_evicted_copy_of_an_ended_session_is_not_repeated(
         copy.start(old_session)
         assert copy.task is not None
         await copy.task
-        assert (copy.is_complete, copy.problem) == (False, EVICTED_TEXT)
+        assert (copy.is_complete, copy.problem) == (False, FULL_STREAM_TEXT)
         assert await list_stored_sessions(connection.client, "home", "build") == {UUID}
         await copy.run(new_session)
         stored = await list_stored_sessions(connection.client, "home", "build")
@@ -402,6 +403,29 @@ def test_number_without_a_signature_is_not_sent(home: Home) -> None:
     assert frames[0]["number"] == 0
     assert 999 not in list_numbers(frames)
     assert len(list_numbers(frames)) > 5
+
+
+def test_refused_removal_of_a_copy_does_not_affect_the_others(
+    server: FleetLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = []
+
+    async def refuse_first_session(copy: LogCopy) -> None:
+        if copy.session_id == UUID:
+            raise BucketError("it refuses the request", 1)
+        removed.append(copy.session_id)
+
+    async def remove_copies(connection: FleetConnection) -> None:
+        copier = LogCopier(connection, server.build_environment([]))
+        for session_id in (UUID, LATER_UUID):
+            copier._get_copy(session_id)
+        monkeypatch.setattr(LogCopy, "remove", refuse_first_session)
+        with pytest.raises(BucketError, match="it refuses the request"):
+            await copier.update([])
+        await copier.update([])
+        assert removed == [LATER_UUID]
+
+    run_connected(read_admin_join(server), remove_copies)
 
 
 def test_copy_that_ignores_a_cancellation_is_ended(server: FleetLab) -> None:
