@@ -122,7 +122,7 @@ def _read_line(connection: socket.socket) -> bytes:
 
 
 def check_machine_is_disconnected(join: JoinFile) -> None:
-    """Raise FrontendError if a machine of this name is connected to the server, or
+    """Raise FrontendError if the server has a lease of a machine of this name, or
     FleetUnavailableError or BucketError if the server does not answer.
     """
     if not asyncio.run(_has_lease(join)):
@@ -136,6 +136,8 @@ def check_machine_is_disconnected(join: JoinFile) -> None:
 
 async def _has_lease(join: JoinFile) -> bool:
     async with connect_to_fleet(join) as connection:
+        # A server that starts does not answer a read, as if the bucket did not exist.
+        await create_buckets(connection.client)
         return bool((await read_entry(connection.client, build_lease_subject(join.name))).data)
 
 

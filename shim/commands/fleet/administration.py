@@ -142,7 +142,8 @@ def revoke_member(
 
     The member can connect until the server has read its new configuration. The key of the fleet stays
     the same: a removed member could still read a copy of the server's data. The sessions of a machine
-    stay in the lists, and the copies of their logs can be read, until `--remove-sessions`.
+    stay in the lists, and the copies of their logs can be read, until you repeat the command with
+    `--remove-sessions`.
 
     Example: shim fleet revoke laptop
     """
@@ -152,14 +153,14 @@ def revoke_member(
     join = admin.revoke_member(path, name)
     config_path = os.path.join(path, admin.CONFIG_FILE)
     typer.echo(f"wrote {config_path}")
+    typer.echo("next:")
+    typer.echo(f"  {SERVER_PROGRAM} --signal reload    # or restart the server with this file")
     if removes_sessions:
         membership.check_machine_is_disconnected(join)
         membership.remove_entries(join)
         typer.echo(f"removed the sessions of {name} and the copies of their logs from the server")
         return
     option = f" --dir {folder}" if folder else ""
-    typer.echo("next:")
-    typer.echo(f"  {SERVER_PROGRAM} --signal reload    # or restart the server with this file")
     typer.echo(f"  shim fleet revoke {name} --remove-sessions{option}    # if they are not needed")
 
 
