@@ -68,8 +68,9 @@ if sys.argv[2] == "count":
         os.write(1, b"%015d\\n" % number)
         number += 1
         if number % 64 == 0:
-            with open(sys.argv[1] + ".sent", "w") as file:
+            with open(sys.argv[1] + ".new", "w") as file:
                 file.write(str(16 * number))
+            os.replace(sys.argv[1] + ".new", sys.argv[1] + ".sent")
 """
 
 
@@ -171,17 +172,15 @@ def test_reader_that_stops_limits_the_data_on_the_way(tunnels: TunnelLab) -> Non
     sent_path = tunnels.folder / "started.sent"
 
     def get_sent_bytes() -> int:
-        return int(sent_path.read_text() or 0) if sent_path.exists() else 0
+        return int(sent_path.read_text()) if sent_path.exists() else 0
 
     with tunnels.dial() as dial:
         assert dial.stdout is not None
         assert wait_until(lambda: get_sent_bytes() > WINDOW_BYTES / 2, START_SECONDS, LOOK_SECONDS)
-        time.sleep(2)
-        stopped_bytes = get_sent_bytes()
-        assert stopped_bytes < 2 * WINDOW_BYTES + PIPES_BYTES
         time.sleep(SILENCE_LIMIT_S)  # the tunnel does not end because of a slow reader
-        assert get_sent_bytes() == stopped_bytes
-        for number in range(stopped_bytes // LINE_BYTES * 2):
+        sent_bytes = get_sent_bytes()
+        assert sent_bytes < 2 * WINDOW_BYTES + PIPES_BYTES
+        for number in range(sent_bytes // LINE_BYTES * 2):
             assert dial.stdout.readline() == b"%015d\n" % number
         dial.terminate()
     check_relay_ends(tunnels.wait_for_relay(), RELAY_END_S)
