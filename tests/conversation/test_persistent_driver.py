@@ -10,10 +10,13 @@ import os
 import subprocess
 from functools import partial
 
+import anyio
 import pytest
 from box import format_ndjson
 
 from shim.adapters.qwen_input import CONTEXT_REQUEST, MODELS_REQUEST
+from shim.conversation.drivers import hook_runner, permission_decider
+from shim.core.claude.hooks.answers import HookDecision
 from shim.core.claude.permissions import PROMPT_TIMEOUT_TEXT, TURN_STOPPED_TEXT
 from shim.io import prompt
 from tests.conversation.test_conversation import U, causes, responses, results, user
@@ -330,6 +333,70 @@ def test_permission_timeout_denies_the_call_and_the_turn_continues(box, talk):
     } in done.lines
     assert (done.status, done.result["result"]) == (0, "After.")
     assert [denial["tool_name"] for denial in done.result["permission_denials"]] == ["Bash"]
+
+
+def check_expired_prompt(box, running):
+    """Read a permission prompt, and check that its timeout denies the call."""
+    control_request = question(running)
+    running.read_line_containing(b'"type":"result"')
+    done = running.end_input()
+    assert {
+        "type": "control_cancel_request",
+        "request_id": control_request["request_id"],
+    } in done.lines
+    assert read_child_stdin(box)[-1] == answer("q1", behavior="deny", message=PROMPT_TIMEOUT_TEXT)
+
+
+FAILED_HOOK = {"subtype": "error", "error": "aborted"}
+UNDECIDED_HOOK = {"subtype": "success", "response": {}}
+
+
+def answer_callback(running, callback, response):
+    response = {"request_id": callback["request_id"], **response}
+    running.send_lines({"type": "control_response", "response": response})
+
+
+@pytest.mark.parametrize("response", [UNDECIDED_HOOK, FAILED_HOOK, None])
+def test_prompt_after_a_hook_callback_has_the_permission_timeout(memory_box, monkeypatch, response):
+    """A callback without a response is skipped. Its late response has no effect."""
+    monkeypatch.setattr(permission_decider, "HOOK_TIMEOUT_S", 5.0)
+    memory_box.write_settings("permission_timeout = 9\n")
+    child = asking_child(memory_box, returns("refused", True))
+    hooks = {"PreToolUse": [{"hookCallbackIds": ["h0"]}]}
+    with memory_box.start_conversation(child, *ASKING, vendor="qwen") as running:
+        running.send_lines(control("i", "initialize", hooks=hooks), user("go"))
+        callback = running.read_line_containing(b'"hook_callback"')
+        if response is None:
+            running.read_until(b'"subtype":"can_use_tool"')
+        answer_callback(running, callback, response or UNDECIDED_HOOK)
+        check_expired_prompt(memory_box, running)
+
+
+@pytest.mark.parametrize("command_s", [0.0, 1.0])
+def test_prompt_after_a_hook_command_and_a_callback_has_the_permission_timeout(
+    memory_box, monkeypatch, command_s
+):
+    """Either the command or the callback is the last to decide."""
+    exits = []
+
+    async def run_hooks(*_):
+        await anyio.sleep(command_s)
+        exits.append(command_s)
+        return HookDecision()
+
+    monkeypatch.setattr(hook_runner, "run_hooks", run_hooks)
+    memory_box.write_settings("permission_timeout = 9\n")
+    command = {"type": "command", "command": "true"}
+    settings = json.dumps({"hooks": {"PreToolUse": [{"hooks": [command]}]}})
+    flags = (*ASKING, "--settings", settings)
+    child = asking_child(memory_box, returns("refused", True))
+    hooks = {"PreToolUse": [{"hookCallbackIds": ["h0"]}]}
+    with memory_box.start_conversation(child, *flags, vendor="qwen") as running:
+        running.send_lines(control("i", "initialize", hooks=hooks), user("go"))
+        callback = running.read_line_containing(b'"hook_callback"')
+        assert bool(exits) is (command_s == 0)
+        answer_callback(running, callback, UNDECIDED_HOOK)
+        check_expired_prompt(memory_box, running)
 
 
 def test_pending_prompt_is_cancelled_before_the_result_if_the_child_dies(box, talk):

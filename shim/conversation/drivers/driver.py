@@ -174,9 +174,9 @@ class ChildDriver:
         raise NotImplementedError
 
     def check_hooks(self) -> None:
-        """Start the commands of PermissionRequest hooks that were requested, and continue a turn if
-        all hooks have answered. This class does nothing, because it asks no permission and does not
-        wait for hooks.
+        """Start the timeouts of new permission prompts and the commands of PermissionRequest hooks,
+        and continue a turn if all hooks have answered. This class does nothing, because it asks no
+        permission and does not wait for hooks.
         """
 
     async def send_steering_messages(self) -> None:

@@ -100,13 +100,11 @@ class PermissionDecider:
         self._launcher.context.log(
             "asked", level="debug", tool=request.tool, frontend=decision is None
         )
-        self.start_permission_hooks()
+        self.start_prompt_tasks()
         if decision is not None:
             await self._driver.send_decision(request, decision)
         elif self._control.is_awaiting_hook_decisions(request):
             self._start_task(self._skip_slow_hooks, request)
-        else:
-            self._start_task(self._expire_prompt, request)
 
     # -- hooks -------------------------------------------------------------------------------------
 
@@ -147,13 +145,6 @@ class PermissionDecider:
             decision = self._control.ask_permission_without_hooks(request)
             await self._deliver(request, decision)
 
-    def start_permission_hooks(self) -> None:
-        """Start the commands of PermissionRequest hooks. They run while a person can answer the
-        prompt.
-        """
-        for call in self._control.hooks.take_permission_calls():
-            self._start_task(self._run_permission_hook, call)
-
     async def _run_permission_hook(self, call: "HookCommandCall") -> None:
         """Run a command of a PermissionRequest hook, and execute its decision."""
         assert self._hook_commands is not None
@@ -161,6 +152,15 @@ class PermissionDecider:
             await self._driver.execute_action(action)
 
     # -- the frontend's prompts --------------------------------------------------------------------
+
+    def start_prompt_tasks(self) -> None:
+        """Start the timeouts of new prompts, and the commands of PermissionRequest hooks, which run
+        while a person can answer the prompt.
+        """
+        for request in self._control.take_requests_with_new_prompt():
+            self._start_task(self._expire_prompt, request)
+        for call in self._control.hooks.take_permission_calls():
+            self._start_task(self._run_permission_hook, call)
 
     async def _expire_prompt(self, request: PermissionRequest) -> None:
         """Deny a permission request that the frontend does not answer in time."""

@@ -342,7 +342,7 @@ class PersistentDriver(ChildDriver):
         hooks.skip_feedback()
 
     def check_hooks(self) -> None:
-        self._permissions.start_permission_hooks()
+        self._permissions.start_prompt_tasks()
         self._hooks_answered.set()
 
     async def _end_turn(self, child: Child, stream: ChildStream, *, is_done: bool) -> bool:

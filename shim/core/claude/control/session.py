@@ -94,6 +94,7 @@ class ControlSession(ControlOutputWriter):
         self._line_count = 0
         self._format_now = format_now
         self._pending: dict[str, PendingPermission] = {}  # by the vendor's request id
+        self._requests_with_new_prompt: list[PermissionRequest] = []
         self.hooks = SessionHooks(session_state, self, create_id)
         self._gate = PermissionGate(session_state, self._prompt_abilities)
         # The ids of accepted messages. A message with a known id is not answered again.
@@ -530,6 +531,7 @@ class ControlSession(ControlOutputWriter):
             denial = self._write_prompt(pending, required.tool_input)
             if denial is not None:
                 return denial
+            self._requests_with_new_prompt.append(request)
         if request.tool == QUESTION_TOOL or not self.hooks.has_hooks:
             return denial
         if not self.hooks.call_permission_hooks(request, required.tool_input):
@@ -537,6 +539,14 @@ class ControlSession(ControlOutputWriter):
         if denial is not None:
             self._pending[request.request_id] = pending._replace(denial=denial)
         return None
+
+    def take_requests_with_new_prompt(self) -> list[PermissionRequest]:
+        """Return the requests whose prompts were written since the last call. The caller starts the
+        timeouts of these prompts.
+        """
+        requests = self._requests_with_new_prompt
+        self._requests_with_new_prompt = []
+        return requests
 
     def _merge_hook_decisions(self, pending: PendingPermission) -> HookDecision:
         call_decision = self.hooks.call_decisions.get_decision(pending.request.call_id)
