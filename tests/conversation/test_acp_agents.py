@@ -281,6 +281,19 @@ def test_prompt_is_cancelled_when_the_agent_cancels_its_request(box, talk):
     assert answers(box) == {"7": CANCELLED}
 
 
+def test_request_that_the_agent_cancels_during_a_hook_is_not_prompted(box, talk):
+    back = {"method": "$/cancel_request", "params": {"requestId": 7}}
+    hooks = {"PreToolUse": [{"hookCallbackIds": ["h0"]}]}
+    with talk(out(asks(), back), ["hear", "outcome"], out(says("Never mind."), ENDED)) as running:
+        running.send_lines(control("i", "initialize", hooks=hooks), user("one"))
+        callback = running.read_line_containing(b'"hook_callback"')
+        running.send_lines(answer(callback["request_id"]))
+        running.read_until(b'"type":"result"')
+        done = running.end_input()
+    assert answers(box) == {"7": CANCELLED}
+    assert b"can_use_tool" not in done.stdout
+
+
 def test_agent_crash_during_a_prompt_reports_a_single_error_result(talk):
     with talk(out(asks()), ["leave", 3]) as running:
         done = one_turn(running)

@@ -178,21 +178,15 @@ class PermissionDecider:
             await self._output.write_lines(self._control.take_output())
             await self._driver.send_decision(request, decision)
 
-    async def withdraw(self, request_id: str) -> list[PermissionRequest]:
-        """Cancel the permission prompt for a request that the vendor has withdrawn. Return the
-        requests whose prompts were cancelled.
+    async def withdraw_request(self, request_id: str) -> PermissionRequest | None:
+        """Cancel the prompt and the waits of a request that the vendor has withdrawn. Return the
+        request, or None if it is already decided.
         """
-        withdrawn = [
-            request
-            for request in self._control.pending_permission_requests
-            if (
-                request.request_id == request_id
-                and self._control.expire_permission_request(request) is not None
-            )
-        ]
-        if withdrawn:
+        request = self._control.withdraw_request(request_id)
+        if request is not None:
+            self.end_prompt(request)
             await self._output.write_lines(self._control.take_output())
-        return withdrawn
+        return request
 
     def end_prompt(self, request: PermissionRequest) -> None:
         """End the timeout of a prompt, because the request is decided."""

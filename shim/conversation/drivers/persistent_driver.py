@@ -488,8 +488,9 @@ class PersistentDriver(ChildDriver):
             case AskPermissionCommand(request):
                 await self._ask_permission(request)
             case WithdrawPermissionCommand(request_id) if child is not None:
-                for request in await self._permissions.withdraw(request_id):
-                    await self._deny_request(child, request, UNDECIDED_DENIAL)
+                withdrawn_request = await self._permissions.withdraw_request(request_id)
+                if withdrawn_request is not None:
+                    await self._deny_request(child, withdrawn_request, UNDECIDED_DENIAL)
             case _:
                 await super()._execute_after_write(command)
 

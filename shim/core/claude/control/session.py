@@ -475,6 +475,19 @@ class ControlSession(ControlOutputWriter):
                 return PermissionDecision(False, message=self._timeout_text)
         return None
 
+    def withdraw_request(self, request_id: str) -> PermissionRequest | None:
+        """Remove a permission request that the vendor has withdrawn, and cancel its prompt. Return
+        the request, or None if it is already decided.
+        """
+        pending = self._pending.get(request_id)
+        if pending is None:
+            return None
+        if pending.prompt_id is None:  # the request still waits for hooks
+            del self._pending[request_id]
+        else:
+            self._cancel_prompt(pending)
+        return pending.request
+
     def _cancel_prompt(self, pending: PendingPermission) -> None:
         del self._pending[pending.request.request_id]
         self._withdraw_prompt(pending)
