@@ -11,7 +11,8 @@ from shim.core.turn.tool_calls import ToolCalls
 from shim.core.turn.turn_context import TurnContext
 
 # The maximum number of permission requests in a turn, and of requests that wait in one chunk of
-# output. No real task needs more. Further requests in a chunk are dropped and counted.
+# output. No real task needs more. Further requests in a turn are refused. Further requests in a
+# chunk are dropped and counted, so that a flood of requests needs no more memory.
 MAX_PERMISSION_REQUESTS = 1000
 
 
@@ -47,13 +48,13 @@ class PermissionRequests:
 
         The tool call is written to the frontend now, unless it is already open or `is_deferred` is
         set. A request that must not reach the frontend is added with a refusal, so that the vendor
-        still gets an answer. `announced_call` is the name and arguments with which the vendor
-        announced the call, if they differ from the request. `is_unique` means that no other open
-        call has this id.
+        gets an answer. Only a request beyond the limit for one chunk gets no answer.
+        `announced_call` is the name and arguments with which the vendor announced the call, if they
+        differ from the request. `is_unique` means that no other open call has this id.
         """
         call_id = normalize_call_id(call_id)
         name = normalize_tool_name(name)
-        if len(self.pending) > MAX_PERMISSION_REQUESTS:
+        if len(self.pending) >= MAX_PERMISSION_REQUESTS:
             self._diagnostics.record("question_left_out", call_id)
             return
         tool_input = self._sanitizer.clean(tool_input)

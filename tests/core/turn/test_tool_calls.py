@@ -498,11 +498,13 @@ def test_duplicate_permission_request_is_refused_after_the_first_was_taken():
 
 
 def test_stored_permission_request_ids_are_bounded():
-    """Threat: any number of permission requests."""
+    """Threat: any number of permission requests. The requests beyond the limit are counted."""
     stage = start_stage()
     for number in range(MAX_PERMISSION_REQUESTS + 500):
         ask(stage, f"q{number}", f"t{number}")
     questions = stage.turn.permission_requests
+    assert len(questions.pending) == MAX_PERMISSION_REQUESTS
+    assert stage.diagnostics.repairs["question_left_out"] == 500
     assert len(questions._request_ids) <= MAX_PERMISSION_REQUESTS
 
 
