@@ -53,7 +53,7 @@ def run_control(run: FuzzRun) -> int:
         if count % 8 == 3:
             control.start_turn("do it")
         if count % 8 == 5:
-            control.ask_permission(
+            control.decide_permission(
                 QUESTION._replace(request_id=f"q{count}", call_id=f"call_{count}")
             )
         _check_line(control, line, select_dialect(run) == "claude")

@@ -49,16 +49,16 @@ class PermissionDecider:
         self._hook_scopes: dict[str, anyio.CancelScope] = {}
         self._prompt_scopes: dict[str, anyio.CancelScope] = {}
 
-    async def ask(self, request: PermissionRequest) -> None:
+    async def decide(self, request: PermissionRequest) -> None:
         """Decide a permission request from the vendor, now or later."""
         has_hook_commands = bool(self._launcher.policy.hooks)
         decision = self._find_early_decision(request)
         if decision is None:
-            decision = self._control.ask_permission(request, has_hook_commands=has_hook_commands)
+            decision = self._control.decide_permission(request, has_hook_commands=has_hook_commands)
         if decision is None and has_hook_commands:
             self._start_task(self._run_hooks, request)
         else:
-            await self._deliver(request, decision)
+            await self._write_prompt_or_send_decision(request, decision)
 
     def _find_early_decision(self, request: PermissionRequest) -> PermissionDecision | None:
         """Return the decision about a request for which nothing is asked, or None.
@@ -89,7 +89,7 @@ class PermissionDecider:
 
         self._tasks.start_soon(run_task)
 
-    async def _deliver(
+    async def _write_prompt_or_send_decision(
         self, request: PermissionRequest, decision: PermissionDecision | None
     ) -> None:
         """Write the permission prompt to the frontend, or send the decision to the vendor.
@@ -132,7 +132,7 @@ class PermissionDecider:
         self._hook_scopes.pop(request.request_id, None)
         is_open, decision = self._control.apply_hook_decision(request, hook_decision)
         if is_open:
-            await self._deliver(request, decision)
+            await self._write_prompt_or_send_decision(request, decision)
 
     async def _skip_slow_hooks(self, request: PermissionRequest) -> None:
         """Continue a permission request without the hooks that did not answer in time. The commands
@@ -142,8 +142,8 @@ class PermissionDecider:
         while self._control.hooks.is_running_command(request.call_id):
             await anyio.sleep(HOOK_TIMEOUT_S)
         if self._control.is_awaiting_hook_decisions(request):
-            decision = self._control.ask_permission_without_hooks(request)
-            await self._deliver(request, decision)
+            decision = self._control.decide_permission_without_hooks(request)
+            await self._write_prompt_or_send_decision(request, decision)
 
     async def _run_permission_hook(self, call: "HookCommandCall") -> None:
         """Run a command of a PermissionRequest hook, and execute its decision."""

@@ -486,7 +486,7 @@ class PersistentDriver(ChildDriver):
             case SendToChildCommand(line) if child is not None:
                 await self._write_to_child(child, line)
             case AskPermissionCommand(request):
-                await self._ask_permission(request)
+                await self._decide_request(request)
             case WithdrawPermissionCommand(request_id) if child is not None:
                 withdrawn_request = await self._permissions.withdraw_request(request_id)
                 if withdrawn_request is not None:
@@ -496,7 +496,7 @@ class PersistentDriver(ChildDriver):
 
     # -- permission requests -----------------------------------------------------------------------
 
-    async def _ask_permission(self, request: PermissionRequest) -> None:
+    async def _decide_request(self, request: PermissionRequest) -> None:
         """Decide a permission request from the vendor: by rules, hooks or the frontend."""
         # The frontend is not asked after the result (contract S16b) or after an interrupt.
         if self._stage is TurnStage.FINISHED:
@@ -507,7 +507,7 @@ class PersistentDriver(ChildDriver):
         elif self._interrupted:
             await self.send_decision(request, UNDECIDED_DENIAL)
             return
-        await self._permissions.ask(request)
+        await self._permissions.decide(request)
 
     async def _deny_request(
         self, child: Child, request: PermissionRequest, denial: PermissionDecision
@@ -539,7 +539,7 @@ class PersistentDriver(ChildDriver):
         request_id, answer = decided_calls.add_pending_request()
         call_id = self._find_open_call(tool, tool_input) or request_id
         try:
-            await self._ask_permission(
+            await self._decide_request(
                 PermissionRequest(request_id, call_id, tool, tool_input, tool, tool_input)
             )
             return await answer.wait_for_decision()
@@ -601,7 +601,7 @@ class PersistentDriver(ChildDriver):
                 await self.write_output_and_run_commands(*stream.take_output())
         if decision.ends_turn:
             stream.turn.record_interrupt()
-        await self._write_frontend_line(child, answer)
+        await self._forward_line_to_child(child, answer)
         self._deadlines.update_read_scope_deadline(silence_allowed=self._allows_silence)
         if decision.ends_turn:
             await self.interrupt()
@@ -691,7 +691,7 @@ class PersistentDriver(ChildDriver):
         """Send a message into the running turn. `line` is the encoded message."""
         assert self._child is not None
         stream.turn.add_steering_message(message)
-        await self._write_frontend_line(self._child, line)
+        await self._forward_line_to_child(self._child, line)
 
     async def _send_hook_texts(self) -> None:
         """Send the texts of hooks into the running turn if the vendor accepts messages during a
@@ -745,10 +745,10 @@ class PersistentDriver(ChildDriver):
         if timeout_scope.cancelled_caught:
             await child.stop("SIGTERM")
 
-    async def _write_frontend_line(self, child: Child, line: bytes) -> None:
-        """Write a line from the frontend to the child. If the child does not read the line soon,
-        writing continues in the background, because the frontend's next line may be an
-        interrupt.
+    async def _forward_line_to_child(self, child: Child, line: bytes) -> None:
+        """Write an answer, a message or a setting of the frontend to the child. If the child does
+        not read the line soon, writing continues in the background, because the frontend's next
+        line may be an interrupt.
         """
         is_written = anyio.Event()
 
@@ -773,7 +773,7 @@ class PersistentDriver(ChildDriver):
         line = self._encode_setting_change(change)
         if self._child is not None:
             self._needs_restart |= line is None or self._needs_other_launch(change)
-            await self._write_frontend_line(self._child, line or b"")
+            await self._forward_line_to_child(self._child, line or b"")
 
     def _encode_setting_change(self, change: SettingChanged) -> bytes | None:
         """Encode a changed setting for the running child. Return b"" if nothing must be sent, and

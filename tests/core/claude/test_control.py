@@ -353,7 +353,7 @@ def test_second_initialize_lists_the_open_permission_prompts():
     session = control()
     assert body(session, "initialize")["pending_permission_requests"] == []
     session.start_turn("hi")
-    session.ask_permission(ASKED)
+    session.decide_permission(ASKED)
     (prompt,) = [json.loads(line) for line in session.take_output().splitlines()]
     response = body(session, "initialize")
     assert response["pending_permission_requests"] == [prompt]
@@ -643,7 +643,7 @@ def test_interrupt_cancels_open_prompts_but_end_of_stdin_does_not():
     interrupted, closed = control(), control()
     for session in (interrupted, closed):
         session.start_turn("hi")
-        session.ask_permission(ASKED)
+        session.decide_permission(ASKED)
         session.take_output()
     lines, (decided, _) = ask(interrupted, "interrupt")
     assert lines[0] == {"type": "control_cancel_request", "request_id": "uuid-1"}
@@ -670,7 +670,7 @@ def test_state_returns_to_running_when_no_prompt_is_open(how):
     """C17"""
     session = control(state_events="host")
     session.start_turn("hi")
-    session.ask_permission(ASKED)
+    session.decide_permission(ASKED)
     assert states(session) == ["running", "requires_action"]
     if how == "interrupt":
         ask_to_stop = {
@@ -693,8 +693,8 @@ def test_prompts_are_answered_once_and_in_any_order():
     session = control(state_events="visible")
     second = ASKED._replace(request_id="q2", call_id="call_2")
     session.start_turn("hi")
-    session.ask_permission(ASKED)
-    session.ask_permission(second)
+    session.decide_permission(ASKED)
+    session.decide_permission(second)
     first_line, second_line = (
         line for line in map(json.loads, session.take_output().splitlines()) if "request" in line
     )
@@ -714,7 +714,7 @@ def test_prompts_are_answered_once_and_in_any_order():
 def test_timed_out_prompt_is_denied_and_cancelled():
     session = control()
     session.start_turn("hi")
-    session.ask_permission(ASKED)
+    session.decide_permission(ASKED)
     session.take_output()
     assert session.expire_permission_request(ASKED) == PermissionDecision(
         False, message=PROMPT_TIMEOUT_TEXT
@@ -731,7 +731,7 @@ def test_timed_out_prompt_is_denied_and_cancelled():
 
 def test_answered_prompt_does_not_expire():
     session = control()
-    session.ask_permission(ASKED)
+    session.decide_permission(ASKED)
     give(session, "uuid-1", behavior="allow")
     assert session.expire_permission_request(ASKED) is None
 
@@ -739,7 +739,7 @@ def test_answered_prompt_does_not_expire():
 def test_open_prompts_are_limited():
     session = control()
     decisions = [
-        session.ask_permission(ASKED._replace(request_id=f"q{number}", call_id=f"call_{number}"))
+        session.decide_permission(ASKED._replace(request_id=f"q{number}", call_id=f"call_{number}"))
         for number in range(MAX_OPEN_PROMPTS + 1)
     ]
     assert decisions[:-1] == [None] * MAX_OPEN_PROMPTS
@@ -761,7 +761,7 @@ CHOICE = ASKED._replace(tool="AskUserQuestion", tool_input={"questions": [{"ques
 def test_ask_user_question_prompts_regardless_of_permissions(state_fields):
     """The real claude 2.1.329 does so in each of these modes."""
     session = control(**state_fields)
-    assert session.ask_permission(CHOICE) is None
+    assert session.decide_permission(CHOICE) is None
     request = json.loads(session.take_output())["request"]
     assert request["requires_user_interaction"] is True and "permission_suggestions" not in request
 
@@ -775,14 +775,14 @@ def test_ask_user_question_prompts_regardless_of_permissions(state_fields):
     ],
 )
 def test_ask_user_question_is_denied_if_prompts_cannot_be_answered(state_fields):
-    decision = control(policy=build_policy(), **state_fields).ask_permission(CHOICE)
+    decision = control(policy=build_policy(), **state_fields).decide_permission(CHOICE)
     assert decision is not None and not decision.allow
 
 
 def test_ask_user_question_answered_by_a_hook_does_not_prompt():
     session = control(policy=build_policy(allow=["AskUserQuestion"]))
     answered = CHOICE._replace(tool_input={**CHOICE.tool_input, "answers": {"Which?": "this"}})
-    assert session.ask_permission(answered) == PermissionDecision(True)
+    assert session.decide_permission(answered) == PermissionDecision(True)
 
 
 def test_queued_message_can_be_cancelled():
@@ -801,7 +801,7 @@ def test_queued_message_can_be_cancelled():
 def test_permission_request_has_claude_format():
     """C9"""
     session = control()
-    assert session.ask_permission(ASKED) is None
+    assert session.decide_permission(ASKED) is None
     (line,) = [json.loads(line) for line in session.take_output().splitlines()]
     assert line == {
         "type": "control_request",
@@ -849,7 +849,7 @@ def test_permission_request_has_claude_format():
 def test_only_an_explicit_allow_is_accepted(answer, decision):
     """C9"""
     session = control()
-    session.ask_permission(ASKED)
+    session.decide_permission(ASKED)
     ((request, actual),) = give(session, "uuid-1", **answer)
     assert request is ASKED
     assert actual == decision if decision else not actual.allow
@@ -858,18 +858,18 @@ def test_only_an_explicit_allow_is_accepted(answer, decision):
 def test_call_is_denied_without_a_prompt_if_prompts_are_disabled():
     for state_fields in ({"answers_prompts": False}, {"mode": "dontAsk"}):
         session = control(**state_fields)
-        decision = session.ask_permission(ASKED)
+        decision = session.decide_permission(ASKED)
         assert decision is not None and not decision.allow and not decision.frontend_knows
         assert session.take_output() == b""
 
 
 def test_request_with_a_refusal_is_denied_without_a_prompt():
-    decision = control().ask_permission(ASKED._replace(refusal="The turn is over."))
+    decision = control().decide_permission(ASKED._replace(refusal="The turn is over."))
     assert decision == PermissionDecision(False, message="The turn is over.")
 
 
 def test_oversized_input_is_denied():
-    decision = control().ask_permission(ASKED._replace(tool_input={"command": "x" * 1_000_001}))
+    decision = control().decide_permission(ASKED._replace(tool_input={"command": "x" * 1_000_001}))
     assert decision is not None and not decision.allow and "too large" in decision.message
 
 
@@ -878,7 +878,7 @@ TOUCH = ASKED._replace(tool_input={"command": "touch a"})
 
 def test_allow_rule_matches_only_the_allowed_command():
     session = control(answers_prompts=False, policy=build_policy(allow=["Bash(touch:*)"]))
-    assert session.ask_permission(TOUCH) == PermissionDecision(True)
+    assert session.decide_permission(TOUCH) == PermissionDecision(True)
     for command in (
         "touch a; rm -rf x",
         "touchy",
@@ -886,7 +886,7 @@ def test_allow_rule_matches_only_the_allowed_command():
         "touch a\nreboot",
         "touch a && reboot",
     ):
-        decision = session.ask_permission(TOUCH._replace(tool_input={"command": command}))
+        decision = session.decide_permission(TOUCH._replace(tool_input={"command": command}))
         assert decision is not None and not decision.allow, command
 
 
@@ -916,10 +916,10 @@ ALWAYS = {
 def test_valid_permission_update_allows_later_calls(update, asked_again):
     """C9, contract 6.3: `updatedPermissions`"""
     session = control(policy=build_policy())
-    assert session.ask_permission(TOUCH) is None
+    assert session.decide_permission(TOUCH) is None
     give(session, "uuid-1", behavior="allow", updatedPermissions=[update])
     assert (
-        session.ask_permission(TOUCH._replace(request_id="q2", call_id="call_2")) is None
+        session.decide_permission(TOUCH._replace(request_id="q2", call_id="call_2")) is None
     ) is asked_again
 
 
@@ -929,20 +929,20 @@ def test_restricting_update_applies_to_the_next_call(behavior, became):
     session.session_state.apply_permission_updates(
         [PermissionRuleChange("add", "ask", ("Bash(touch b)",))]
     )
-    assert session.ask_permission(TOUCH._replace(tool_input={"command": "touch b"})) is None
+    assert session.decide_permission(TOUCH._replace(tool_input={"command": "touch b"})) is None
     give(session, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS | {"behavior": behavior}])
-    decision = session.ask_permission(TOUCH._replace(request_id="q2", call_id="call_2"))
+    decision = session.decide_permission(TOUCH._replace(request_id="q2", call_id="call_2"))
     assert (decision and decision.allow) is became
 
 
 def test_session_rule_can_be_removed_but_an_initial_rule_cannot():
     session = control(policy=build_policy(allow=["Bash(mkdir:*)"]))
-    session.ask_permission(TOUCH)
+    session.decide_permission(TOUCH)
     give(session, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
-    assert session.ask_permission(TOUCH) == PermissionDecision(True)
+    assert session.decide_permission(TOUCH) == PermissionDecision(True)
     session.session_state.apply_permission_updates([PermissionRuleChange("replace", "allow", ())])
-    assert session.ask_permission(TOUCH) is None
-    assert session.ask_permission(
+    assert session.decide_permission(TOUCH) is None
+    assert session.decide_permission(
         TOUCH._replace(tool_input={"command": "mkdir a"})
     ) == PermissionDecision(True)
 
@@ -950,7 +950,7 @@ def test_session_rule_can_be_removed_but_an_initial_rule_cannot():
 def test_added_directory_is_allowed_until_removed():
     session = control(policy=build_policy(), mode="acceptEdits")
     write = ASKED._replace(tool="Write", tool_input={"file_path": "/elsewhere/a", "content": "x"})
-    assert session.ask_permission(write) is None
+    assert session.decide_permission(write) is None
     folder = {"directories": ["/elsewhere"], "destination": "session"}
     give(
         session,
@@ -958,36 +958,36 @@ def test_added_directory_is_allowed_until_removed():
         behavior="allow",
         updatedPermissions=[{"type": "addDirectories", **folder}],
     )
-    assert session.ask_permission(write) == PermissionDecision(True)
-    session.ask_permission(TOUCH._replace(tool_input={"command": "reboot"}))
+    assert session.decide_permission(write) == PermissionDecision(True)
+    session.decide_permission(TOUCH._replace(tool_input={"command": "reboot"}))
     give(
         session,
         "uuid-2",
         behavior="allow",
         updatedPermissions=[{"type": "removeDirectories", **folder}],
     )
-    assert session.ask_permission(write) is None
+    assert session.decide_permission(write) is None
 
 
 def test_deny_answer_adds_no_allow_rule():
     session = control(policy=build_policy())
-    session.ask_permission(TOUCH)
+    session.decide_permission(TOUCH)
     give(session, "uuid-1", behavior="deny", message="no", updatedPermissions=[ALWAYS])
-    assert session.ask_permission(TOUCH) is None
+    assert session.decide_permission(TOUCH) is None
 
 
 def test_permission_update_does_not_override_a_deny_rule():
     session = control(policy=build_policy(deny=["Bash(touch -a)"]))
-    session.ask_permission(TOUCH)
+    session.decide_permission(TOUCH)
     give(session, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
-    assert session.ask_permission(TOUCH) == PermissionDecision(True)
-    denied = session.ask_permission(TOUCH._replace(tool_input={"command": "touch -a"}))
+    assert session.decide_permission(TOUCH) == PermissionDecision(True)
+    denied = session.decide_permission(TOUCH._replace(tool_input={"command": "touch -a"}))
     assert denied is not None and not denied.allow and "Bash(touch -a)" in denied.message
 
 
 def test_updated_input_matching_a_deny_rule_is_denied():
     session = control(policy=build_policy(deny=["Bash(rm:*)"]))
-    session.ask_permission(TOUCH)
+    session.decide_permission(TOUCH)
     ((_, decision),) = give(session, "uuid-1", behavior="allow", updatedInput={"command": "rm a"})
     assert not decision.allow and "Bash(rm:*)" in decision.message and not decision.frontend_knows
 
@@ -995,7 +995,7 @@ def test_updated_input_matching_a_deny_rule_is_denied():
 def test_allowed_call_is_denied_if_a_deny_rule_was_added_meanwhile():
     """A frontend that forbids the call has joined meanwhile."""
     session = control(policy=build_policy())
-    session.ask_permission(TOUCH)
+    session.decide_permission(TOUCH)
     ask(session, "apply_flag_settings", settings={"permissions": {"deny": ["Bash(touch:*)"]}})
     ((_, decision),) = give(session, "uuid-1", behavior="allow")
     assert (
@@ -1005,23 +1005,23 @@ def test_allowed_call_is_denied_if_a_deny_rule_was_added_meanwhile():
 
 def test_deny_rule_in_an_answer_applies_only_to_later_calls():
     session = control(policy=build_policy())
-    session.ask_permission(TOUCH)
+    session.decide_permission(TOUCH)
     rules = [{"toolName": "Bash", "ruleContent": "touch:*"}]
     update = {"type": "addRules", "rules": rules, "behavior": "deny", "destination": "session"}
     ((_, decision),) = give(session, "uuid-1", behavior="allow", updatedPermissions=[update])
     assert decision.allow
-    next_decision = session.ask_permission(TOUCH._replace(request_id="q2", call_id="call_2"))
+    next_decision = session.decide_permission(TOUCH._replace(request_id="q2", call_id="call_2"))
     assert next_decision is not None and not next_decision.allow
 
 
 def test_permission_mode_in_an_answer_applies_to_the_next_call():
     session = control(policy=build_policy())
-    session.ask_permission(TOUCH)
+    session.decide_permission(TOUCH)
     change = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
     assert give(session, "uuid-1", behavior="allow", updatedPermissions=[change])[1:] == [
         SettingChanged("mode", "acceptEdits")
     ]
-    assert session.ask_permission(
+    assert session.decide_permission(
         TOUCH._replace(request_id="q2", call_id="call_2")
     ) == PermissionDecision(True)
 
@@ -1070,7 +1070,7 @@ def test_models_list_effort_levels_only_if_the_vendor_accepts_effort(takes):
 @pytest.mark.parametrize("mode", ["bypassPermissions", "nonsense", 7])
 def test_answer_cannot_set_a_forbidden_or_invalid_mode(mode):
     session = control(policy=build_policy())
-    session.ask_permission(TOUCH)
+    session.decide_permission(TOUCH)
     change = {"type": "setMode", "mode": mode, "destination": "session"}
     assert len(give(session, "uuid-1", behavior="allow", updatedPermissions=[change])) == 1
     assert session.session_state.mode == "default" and session.warnings
@@ -1079,7 +1079,7 @@ def test_answer_cannot_set_a_forbidden_or_invalid_mode(mode):
 @pytest.mark.parametrize("state_fields", [{}, {"mode": "plan"}, {"answers_prompts": False}])
 def test_read_only_command_is_allowed_without_a_prompt(state_fields):
     """Permission-parity N5"""
-    assert control(policy=build_policy(), **state_fields).ask_permission(
+    assert control(policy=build_policy(), **state_fields).decide_permission(
         ASKED
     ) == PermissionDecision(True)
 
@@ -1089,8 +1089,8 @@ def test_ask_rule_prompts_in_bypass_mode():
     session = control(
         policy=build_policy(ask=["Bash(touch:*)"], allow=["Bash"]), mode="bypassPermissions"
     )
-    assert session.ask_permission(TOUCH) is None
-    assert session.ask_permission(
+    assert session.decide_permission(TOUCH) is None
+    assert session.decide_permission(
         ASKED._replace(request_id="q2", call_id="call_2", tool_input={"command": "reboot"})
     ) == PermissionDecision(True)
 
@@ -1099,7 +1099,7 @@ def test_session_state_changes_around_a_prompt():
     """C17"""
     session = control(state_events="host")
     session.start_turn("hi")
-    session.ask_permission(ASKED)
+    session.decide_permission(ASKED)
     give(session, "uuid-2", behavior="allow")
     session.end_turn()
     lines = [json.loads(line) for line in session.take_output().splitlines()]
@@ -1123,7 +1123,7 @@ def test_permission_answer_is_echoed_if_echoes_are_enabled():
     """C15"""
     for replays in (False, True):
         session = control(echoes_messages=replays)
-        session.ask_permission(ASKED)
+        session.decide_permission(ASKED)
         session.take_output()
         give(session, "uuid-1", behavior="allow")
         lines = [json.loads(line) for line in session.take_output().splitlines()]
@@ -1149,10 +1149,10 @@ def test_flag_settings_rules_apply_until_replaced():
     assert narrow(session, deny=["Bash(touch:*)"], ask=["Edit"])[1] == [
         SettingChanged("rules", None)
     ]
-    assert session.ask_permission(TOUCH).allow is False
+    assert session.decide_permission(TOUCH).allow is False
     assert narrow(session, deny=["Bash(touch:*)"], ask=["Edit"])[1] == []
     assert narrow(session, deny=[], ask=[])[1] == [SettingChanged("rules", None)]
-    assert session.ask_permission(TOUCH) is None and [
+    assert session.decide_permission(TOUCH) is None and [
         rule.tool for rule in session.session_state.policy.restricting_rules
     ] == ["Read"]
 
@@ -1200,7 +1200,7 @@ def test_reloaded_settings_add_their_rules_and_are_reported():
     )
     assert ask(session, "reload_settings")[1] == [SettingChanged("rules", None)]
     assert reload() == files[-1]._replace(allow=(), mode="plan")
-    assert session.ask_permission(TOUCH).allow is False
+    assert session.decide_permission(TOUCH).allow is False
     files.append(ClaudeSettings())
     assert ask(session, "reload_settings")[1] == []
     tools = [rule.tool for rule in session.session_state.policy.restricting_rules]

@@ -297,7 +297,7 @@ def ask_about_call(*hooks, answers_prompts):
     session = build_control(*hooks, answers_prompts=answers_prompts)
     session.start_turn("hi")
     session.hooks.take_command_calls()
-    decision = session.ask_permission(CALL)
+    decision = session.decide_permission(CALL)
     return session, decision, session.hooks.take_permission_calls()
 
 

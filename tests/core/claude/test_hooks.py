@@ -143,7 +143,7 @@ def test_permission_request_waits_for_the_hook_of_its_call():
     session = control(hooks())
     session.hooks.send_callbacks(CALL)
     take_lines(session)
-    assert session.ask_permission(ASKED) is None
+    assert session.decide_permission(ASKED) is None
     assert take_lines(session) == []
     assert give(session, "uuid-1", {}) == []
     (question,) = take_lines(session)
@@ -154,7 +154,7 @@ def test_hook_decision_replaces_the_permission_prompt():
     for answer, allow in ((DENY, False), (ALLOW, True)):
         session = control(hooks())
         session.hooks.send_callbacks(CALL)
-        session.ask_permission(ASKED)
+        session.decide_permission(ASKED)
         take_lines(session)
         ((permission, decision),) = give(session, "uuid-1", answer)
         assert permission is ASKED and decision.allow is allow
@@ -164,7 +164,7 @@ def test_hook_decision_replaces_the_permission_prompt():
 def test_single_hook_denial_overrides_a_later_allow():
     session = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
     session.hooks.send_callbacks(CALL)
-    session.ask_permission(ASKED)
+    session.decide_permission(ASKED)
     assert give(session, "uuid-1", DENY) == []
     ((_, decision),) = give(session, "uuid-2", ALLOW)
     assert decision == PermissionDecision(False, message="not today", is_message_for_model=True)
@@ -174,7 +174,7 @@ def test_early_hook_decision_applies_to_a_later_permission_request():
     session = control(hooks())
     session.hooks.send_callbacks(CALL)
     assert give(session, "uuid-1", DENY) == []
-    decision = session.ask_permission(ASKED)
+    decision = session.decide_permission(ASKED)
     assert decision is not None and not decision.allow
 
 
@@ -183,7 +183,7 @@ def test_hook_denial_survives_many_open_hooks():
     session.hooks.send_callbacks(CALL)
     for number in range(MAX_OPEN_HOOKS):
         session.hooks.send_callbacks(HookEvent("PostToolUse", f"other{number}", "Bash", {}, "out"))
-    session.ask_permission(ASKED)
+    session.decide_permission(ASKED)
     ((_, decision),) = give(session, "uuid-1", DENY)
     assert decision.allow is False
 
@@ -220,7 +220,7 @@ def test_interrupt_denies_a_permission_request_that_waits_for_a_hook():
     session = control(hooks())
     session.start_turn("go")
     session.hooks.send_callbacks(CALL)
-    session.ask_permission(ASKED)
+    session.decide_permission(ASKED)
     wishes = session.receive_line(
         b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}'
     )
@@ -230,7 +230,7 @@ def test_interrupt_denies_a_permission_request_that_waits_for_a_hook():
 def test_input_change_of_a_hook_is_preserved_by_a_later_allow():
     session = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
     session.hooks.send_callbacks(CALL)
-    session.ask_permission(ASKED)
+    session.decide_permission(ASKED)
     assert give(session, "uuid-1", CHANGE) == []
     ((_, decision),) = give(session, "uuid-2", ALLOW)
     assert decision == PermissionDecision(
@@ -274,7 +274,7 @@ def test_hook_denial_waits_for_the_request_if_the_vendor_asks_in_bypass_mode():
     session.hooks.send_callbacks(CALL)
     take_lines(session)
     assert give(session, "uuid-1", DENY) == []
-    assert session.ask_permission(ASKED) == PermissionDecision(
+    assert session.decide_permission(ASKED) == PermissionDecision(
         False, message="not today", is_message_for_model=True
     )
 
@@ -282,15 +282,15 @@ def test_hook_denial_waits_for_the_request_if_the_vendor_asks_in_bypass_mode():
 def test_skipping_an_unanswered_hook_sends_the_permission_request():
     session = control(hooks())
     session.hooks.send_callbacks(CALL)
-    session.ask_permission(ASKED)
+    session.decide_permission(ASKED)
     take_lines(session)
     assert session.is_awaiting_hook_decisions(ASKED)
-    assert session.ask_permission_without_hooks(ASKED) is None
+    assert session.decide_permission_without_hooks(ASKED) is None
     (question,) = take_lines(session)
     assert question["request"]["subtype"] == "can_use_tool"
     assert (
         not session.is_awaiting_hook_decisions(ASKED)
-        and session.ask_permission_without_hooks(ASKED) is None
+        and session.decide_permission_without_hooks(ASKED) is None
         and take_lines(session) == []
     )
     assert give(session, "uuid-1", DENY) == []
@@ -305,7 +305,7 @@ def build_permission_answer(**decision):
 
 def test_permission_hook_is_called_beside_the_prompt_and_the_first_answer_counts():
     session = control(PERMISSION_HOOK)
-    assert session.ask_permission(ASKED) is None
+    assert session.decide_permission(ASKED) is None
     prompt, hook = take_lines(session)
     assert (prompt["request"]["subtype"], hook["request"]["subtype"]) == (
         "can_use_tool",
@@ -324,7 +324,7 @@ def test_permission_hook_is_called_beside_the_prompt_and_the_first_answer_counts
 
 def test_late_answer_of_a_permission_hook_has_no_effect():
     session = control(PERMISSION_HOOK)
-    session.ask_permission(ASKED)
+    session.decide_permission(ASKED)
     prompt, hook = take_lines(session)
     ((_, decision),) = give(session, prompt["request_id"], {"behavior": "deny", "message": "no"})
     assert not decision.allow
@@ -347,7 +347,7 @@ def test_permission_hook_decides_if_the_frontend_shows_no_prompts():
         ),
     ):
         session = control(PERMISSION_HOOK, answers_prompts=False)
-        assert session.ask_permission(ASKED) is None
+        assert session.decide_permission(ASKED) is None
         (hook,) = take_lines(session)
         (answered,) = give(session, hook["request_id"], answer)
         assert answered == PermissionAnswered(ASKED, decision)
@@ -356,26 +356,26 @@ def test_permission_hook_decides_if_the_frontend_shows_no_prompts():
 def test_call_is_denied_if_no_permission_hook_decides():
     raw_hooks = hooks("PermissionRequest", None, "hook_0", "hook_1")
     session = control(raw_hooks, answers_prompts=False)
-    session.ask_permission(ASKED)
+    session.decide_permission(ASKED)
     first, second = take_lines(session)
     assert give(session, first["request_id"], {"decision": "block"}) == []
     ((_, decision),) = give(session, second["request_id"], {})
-    assert not decision.allow and decision == control(None, answers_prompts=False).ask_permission(
-        ASKED
-    )
-    session.ask_permission(ASKED)
-    assert session.ask_permission_without_hooks(ASKED) == decision
+    assert not decision.allow and decision == control(
+        None, answers_prompts=False
+    ).decide_permission(ASKED)
+    session.decide_permission(ASKED)
+    assert session.decide_permission_without_hooks(ASKED) == decision
 
 
 def test_permission_hook_cannot_allow_what_a_rule_or_the_mode_denies():
     session = apply_rules(control(PERMISSION_HOOK), deny=["Bash(rm:*)"])
-    session.ask_permission(ASKED._replace(tool_input={"command": "touch m"}))
+    session.decide_permission(ASKED._replace(tool_input={"command": "touch m"}))
     _, hook = take_lines(session)
     changed = build_permission_answer(behavior="allow", updatedInput={"command": "rm x"})
     ((_, decision),) = give(session, hook["request_id"], changed)
     assert not decision.allow
     session = control(PERMISSION_HOOK, mode="dontAsk")
-    assert session.ask_permission(ASKED) is not None and take_lines(session) == []
+    assert session.decide_permission(ASKED) is not None and take_lines(session) == []
 
 
 def test_answer_to_another_event_denies_the_call_and_the_message():
@@ -426,7 +426,7 @@ def apply_rules(session, **rules):
 
 def decide_after_hooks(session, hook_decision):
     """Return the outcome of the permission request after the hooks of the settings have decided."""
-    session.ask_permission(ASKED, has_hook_commands=True)
+    session.decide_permission(ASKED, has_hook_commands=True)
     assert session.has_pending_permission_requests
     return session.apply_hook_decision(ASKED, hook_decision)
 
@@ -435,7 +435,7 @@ def test_hook_ask_decision_overrides_an_allow_rule():
     session = apply_rules(control(hooks()), allow=["Bash"])
     session.hooks.send_callbacks(CALL)
     take_lines(session)
-    session.ask_permission(ASKED)
+    session.decide_permission(ASKED)
     assert give(session, "uuid-1", ASKS) == []
     (question,) = take_lines(session)
     assert question["request"]["input"] == {"command": "ls"}
@@ -463,7 +463,7 @@ def test_hook_allow_does_not_override_deny_rules_or_plan_mode():
         assert decide_after_hooks(session, HookDecision(True))[1].allow is allow
     changes = ASKED._replace(tool_input={"command": "touch m"})
     session = apply_rules(control(None, mode="plan", answers_prompts=False))
-    session.ask_permission(changes, has_hook_commands=True)
+    session.decide_permission(changes, has_hook_commands=True)
     assert not session.apply_hook_decision(changes, HookDecision(True))[1].allow
 
 
@@ -489,7 +489,7 @@ def test_input_changed_by_a_hook_is_used_for_rules_and_the_prompt():
 def test_hook_decision_after_an_interrupt_is_ignored():
     session = control(None)
     session.start_turn("go")
-    session.ask_permission(ASKED, has_hook_commands=True)
+    session.decide_permission(ASKED, has_hook_commands=True)
     session.receive_line(
         b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}'
     )
@@ -500,7 +500,7 @@ def test_hook_decision_after_an_interrupt_is_ignored():
 def test_callback_does_not_release_a_call_while_hook_commands_run(callback_answer):
     session = apply_rules(control(hooks()), allow=["Bash"])
     session.hooks.send_callbacks(CALL)
-    assert session.ask_permission(ASKED, has_hook_commands=True) is None
+    assert session.decide_permission(ASKED, has_hook_commands=True) is None
     assert give(session, "uuid-1", callback_answer) == []
     assert session.apply_hook_decision(ASKED, HookDecision(False, "blocked")) == (
         True,
@@ -511,7 +511,7 @@ def test_callback_does_not_release_a_call_while_hook_commands_run(callback_answe
 def test_hook_commands_do_not_release_a_call_while_a_callback_is_open():
     session = apply_rules(control(hooks()), allow=["Bash"])
     session.hooks.send_callbacks(CALL)
-    session.ask_permission(ASKED, has_hook_commands=True)
+    session.decide_permission(ASKED, has_hook_commands=True)
     assert session.apply_hook_decision(ASKED, HookDecision(True)) == (True, None)
     assert give(session, "uuid-1", DENY) == [
         PermissionAnswered(
@@ -523,9 +523,9 @@ def test_hook_commands_do_not_release_a_call_while_a_callback_is_open():
 def test_running_hook_commands_of_a_finished_turn_do_not_delay_the_next_call():
     session = apply_rules(control(hooks()), allow=["Bash"])
     session.start_turn("go")
-    session.ask_permission(ASKED, has_hook_commands=True)
+    session.decide_permission(ASKED, has_hook_commands=True)
     session.end_turn()
-    assert session.ask_permission(ASKED) == PermissionDecision(True)
+    assert session.decide_permission(ASKED) == PermissionDecision(True)
 
 
 def test_late_hook_wait_of_a_finished_turn_does_not_decide_a_request_with_the_same_id():
@@ -534,10 +534,10 @@ def test_late_hook_wait_of_a_finished_turn_does_not_decide_a_request_with_the_sa
     for request in (ASKED, next_request):
         session.start_turn("go")
         session.hooks.send_callbacks(CALL)
-        assert session.ask_permission(request) is None
+        assert session.decide_permission(request) is None
         if request is ASKED:
             session.end_turn()
-    assert session.ask_permission_without_hooks(ASKED) is None
+    assert session.decide_permission_without_hooks(ASKED) is None
     assert session.is_awaiting_hook_decisions(next_request)
 
 
@@ -545,7 +545,7 @@ def test_decision_of_hook_commands_does_not_apply_to_another_request():
     session = apply_rules(control(None))
     second_request = ASKED._replace(request_id="q2", tool_input={"command": "touch m"})
     for request in (ASKED, second_request):
-        assert session.ask_permission(request, has_hook_commands=True) is None
+        assert session.decide_permission(request, has_hook_commands=True) is None
     assert session.apply_hook_decision(ASKED, HookDecision(True))[1].allow
     assert session.is_awaiting_hook_decisions(second_request)
     assert session.apply_hook_decision(second_request, HookDecision()) == (True, None)
@@ -557,7 +557,7 @@ def test_callback_releases_all_requests_about_its_call():
     session.hooks.send_callbacks(CALL)
     second_request = ASKED._replace(request_id="q2")
     for request in (ASKED, second_request):
-        session.ask_permission(request)
+        session.decide_permission(request)
     answers = give(session, "uuid-1", DENY)
     assert [answer.request for answer in answers] == [ASKED, second_request]
     assert not any(answer.decision.allow for answer in answers)
@@ -566,14 +566,14 @@ def test_callback_releases_all_requests_about_its_call():
 def test_skipping_callbacks_does_not_skip_running_hook_commands():
     session = apply_rules(control(hooks()), allow=["Bash"])
     session.hooks.send_callbacks(CALL)
-    session.ask_permission(ASKED, has_hook_commands=True)
-    assert session.ask_permission_without_hooks(ASKED) is None
+    session.decide_permission(ASKED, has_hook_commands=True)
+    assert session.decide_permission_without_hooks(ASKED) is None
     assert session.is_awaiting_hook_decisions(ASKED)
 
 
 def test_hook_denial_after_the_prompt_overrides_the_answer_of_a_person():
     session = control(hooks())
-    session.ask_permission(ASKED)
+    session.decide_permission(ASKED)
     (question,) = take_lines(session)
     session.hooks.send_callbacks(CALL._replace(tool_input={"command": "touch m"}))
     (callback,) = take_lines(session)
@@ -591,7 +591,7 @@ def test_call_is_denied_if_its_input_is_too_large_for_the_hook():
     session = control(hooks(), max_line_bytes=50_000)
     session.hooks.send_callbacks(LARGE)
     assert take_lines(session) == []
-    decision = session.ask_permission(ASKED)
+    decision = session.decide_permission(ASKED)
     assert decision is not None and not decision.allow and "too large" in decision.message
 
 

@@ -54,7 +54,7 @@ def test_answer_of_a_permission_hook_does_not_change_the_mode():
     hook = SettingsHook("", "run", event="PermissionRequest")
     control = open_control(mode="acceptEdits", event_hooks=(hook,))
     control.start_turn("go")
-    control.ask_permission(ASKED)
+    control.decide_permission(ASKED)
     (call,) = control.hooks.take_permission_calls()
     output = {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow"}}
     stdout = json.dumps({"hookSpecificOutput": output})
@@ -147,7 +147,7 @@ def test_interrupt_is_ignored_without_a_running_turn():
 def test_interrupt_denies_the_open_permission_request():
     control = open_control()
     control.start_turn("hi")
-    control.ask_permission(ASKED)
+    control.decide_permission(ASKED)
     denied, interrupt = receive(control, {"type": "interrupt"})
     assert (
         denied
@@ -214,7 +214,7 @@ def test_tool_call_is_written_before_its_permission_request():
     encoder.write_tool_call("c0", "Bash", {})
     encoder.write_tool_call("c1", "Bash", {"command": "ls"})
     assert b'"id":"c1"' not in encoder.take_bytes()
-    assert control.ask_permission(ASKED) is None and control.has_pending_permission_requests
+    assert control.decide_permission(ASKED) is None and control.has_pending_permission_requests
     assert b'"id":"c1"' in control.take_output()
 
 
@@ -234,7 +234,7 @@ def test_tool_call_is_written_before_its_permission_request():
 )
 def test_r14_only_true_approves_a_call(frame, decision):
     control = open_control()
-    control.ask_permission(ASKED)
+    control.decide_permission(ASKED)
     assert receive(control, {"type": "tool_approval", "id": "c1"} | frame) == [
         PermissionAnswered(ASKED, decision)
     ]
@@ -244,7 +244,7 @@ def test_r14_only_true_approves_a_call(frame, decision):
 @pytest.mark.parametrize("call_id", ["c2", "r1", None, 7])
 def test_approval_with_another_call_id_is_ignored_with_a_warning(call_id):
     control = open_control()
-    control.ask_permission(ASKED)
+    control.decide_permission(ASKED)
     assert receive(control, {"type": "tool_approval", "id": call_id, "approved": True}) == []
     assert control.has_pending_permission_requests and control.warnings
 
@@ -254,9 +254,9 @@ def test_early_approval_is_stored_for_a_single_permission_request(approved):
     control = open_control()
     control.start_turn("hi")
     assert receive(control, {"type": "tool_approval", "id": "c1", "approved": approved}) == []
-    decision = control.ask_permission(ASKED)
+    decision = control.decide_permission(ASKED)
     assert decision is not None and decision.allow is approved
-    assert control.ask_permission(ASKED) is None, "once"
+    assert control.decide_permission(ASKED) is None, "once"
 
 
 @pytest.mark.parametrize("how", ["asked", "early", "expired"])
@@ -266,13 +266,13 @@ def test_repeated_approval_does_not_answer_a_later_permission_request(how):
     approval = {"type": "tool_approval", "id": "c1", "approved": True}
     if how == "early":
         receive(control, approval)
-    control.ask_permission(ASKED)
+    control.decide_permission(ASKED)
     if how == "asked":
         receive(control, approval)
     elif how == "expired":
         control.expire_permission_request(ASKED)
     assert receive(control, approval) == [] and control.warnings
-    assert control.ask_permission(ASKED) is None
+    assert control.decide_permission(ASKED) is None
     assert receive(control, approval) == [PermissionAnswered(ASKED, PermissionDecision(True))]
 
 
@@ -282,27 +282,27 @@ def test_early_approval_expires_at_the_end_of_its_turn():
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
     control.end_turn()
     control.start_turn("again")
-    assert control.ask_permission(ASKED) is None
+    assert control.decide_permission(ASKED) is None
 
 
 def test_early_approval_is_ignored_if_the_frontend_answers_no_prompts():
     control = open_control(answers_prompts=False)
     control.start_turn("hi")
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
-    decision = control.ask_permission(ASKED)
+    decision = control.decide_permission(ASKED)
     assert decision is not None and not decision.allow
 
 
 def test_second_approval_of_a_call_is_ignored():
     control = open_control()
-    control.ask_permission(ASKED)
+    control.decide_permission(ASKED)
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
     assert receive(control, {"type": "tool_approval", "id": "c1", "approved": True}) == []
 
 
 def test_r14_expired_permission_request_is_denied_once():
     control = open_control()
-    control.ask_permission(ASKED)
+    control.decide_permission(ASKED)
     assert control.expire_permission_request(ASKED) == PermissionDecision(
         False, message=APPROVAL_TIMEOUT_TEXT
     )
@@ -312,23 +312,23 @@ def test_r14_expired_permission_request_is_denied_once():
 
 def test_answered_permission_request_does_not_expire():
     control = open_control()
-    control.ask_permission(ASKED)
+    control.decide_permission(ASKED)
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
     assert control.expire_permission_request(ASKED) is None
 
 
 def test_permission_request_is_denied_if_the_frontend_answers_no_prompts():
-    decision = open_control(answers_prompts=False).ask_permission(ASKED)
+    decision = open_control(answers_prompts=False).decide_permission(ASKED)
     assert decision is not None and not decision.allow and not decision.frontend_knows
 
 
 def test_closed_input_denies_open_and_later_permission_requests():
     control = open_control()
-    control.ask_permission(ASKED)
+    control.decide_permission(ASKED)
     assert control.close_input() == [
         PermissionAnswered(ASKED, PermissionDecision(False, message=STREAM_CLOSED_TEXT))
     ]
-    assert control.ask_permission(ASKED) == PermissionDecision(False, message=STREAM_CLOSED_TEXT)
+    assert control.decide_permission(ASKED) == PermissionDecision(False, message=STREAM_CLOSED_TEXT)
 
 
 def test_call_with_too_large_input_is_denied_despite_an_early_approval():
@@ -336,7 +336,7 @@ def test_call_with_too_large_input_is_denied_despite_an_early_approval():
     control = open_control()
     control.start_turn("hi")
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
-    decision = control.ask_permission(huge)
+    decision = control.decide_permission(huge)
     assert decision is not None and not decision.allow and "too large" in decision.message
 
 
@@ -346,22 +346,22 @@ def apply_policy(control, **rules):
 
 
 def test_person_approves_a_call_that_only_the_mode_allows():
-    assert apply_policy(open_control()).ask_permission(ASKED) is None
+    assert apply_policy(open_control()).decide_permission(ASKED) is None
     unattended = apply_policy(open_control(answers_prompts=False))
-    assert unattended.ask_permission(ASKED) == PermissionDecision(True)
+    assert unattended.decide_permission(ASKED) == PermissionDecision(True)
     allowed_by_rule = apply_policy(open_control(), allow=["Bash"])
-    assert allowed_by_rule.ask_permission(ASKED) == PermissionDecision(True)
+    assert allowed_by_rule.decide_permission(ASKED) == PermissionDecision(True)
 
 
 def test_question_to_the_user_is_denied_even_if_a_rule_allows_it():
     control = apply_policy(open_control(), allow=["AskUserQuestion"])
-    decision = control.ask_permission(ASKED._replace(tool="AskUserQuestion"))
+    decision = control.decide_permission(ASKED._replace(tool="AskUserQuestion"))
     assert decision == PermissionDecision(False, message=CANNOT_ANSWER_TEXT, frontend_knows=False)
 
 
 def test_call_whose_input_a_hook_changed_is_denied_with_the_reason_of_the_hook():
     control = apply_policy(open_control(), ask=["Bash(touch:*)"])
-    control.ask_permission(ASKED, has_hook_commands=True)
+    control.decide_permission(ASKED, has_hook_commands=True)
     hook_decision = HookDecision(True, "safer", {"command": "touch b"})
     assert control.apply_hook_decision(ASKED, hook_decision) == (
         True,
@@ -370,6 +370,6 @@ def test_call_whose_input_a_hook_changed_is_denied_with_the_reason_of_the_hook()
 
 
 def test_refused_call_is_denied_without_a_permission_prompt():
-    assert open_control().ask_permission(ASKED._replace(refusal="no")) == PermissionDecision(
+    assert open_control().decide_permission(ASKED._replace(refusal="no")) == PermissionDecision(
         False, message="no"
     )

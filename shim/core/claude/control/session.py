@@ -502,7 +502,7 @@ class ControlSession(ControlOutputWriter):
         if not self._list_open_prompts():
             self.write_session_state("running")
 
-    def ask_permission(
+    def decide_permission(
         self, request: PermissionRequest, *, has_hook_commands: bool = False
     ) -> PermissionDecision | None:
         """Decide about a vendor's tool call, or ask the frontend. Return None if the decision is
@@ -623,7 +623,9 @@ class ControlSession(ControlOutputWriter):
             return False
         return pending.prompt_id is None
 
-    def ask_permission_without_hooks(self, request: PermissionRequest) -> PermissionDecision | None:
+    def decide_permission_without_hooks(
+        self, request: PermissionRequest
+    ) -> PermissionDecision | None:
         """Decide about a permission request without the hooks that did not answer in time."""
         if not self.is_awaiting_hook_decisions(request):
             return None
