@@ -274,14 +274,14 @@ class ChildDriver:
     async def execute_action(self, action: "FrontendAction") -> None:
         """Execute an action that results from a frontend's line or a hook's answer."""
         from shim.core.claude.control.actions import (
-            PermissionAnswered,
+            PermissionDecided,
             SettingChanged,
             ToolCallBlocked,
             TurnStoppedByHook,
         )
 
         match action:
-            case PermissionAnswered(request, decision):
+            case PermissionDecided(request, decision):
                 await self.send_decision(request, decision)
             case ToolCallBlocked(call_id, reason):
                 await self.forbid_running_tool_call(call_id, reason)
@@ -379,7 +379,7 @@ class ChildDriver:
             return True
         if self._control is None:
             return False
-        return self._control.has_pending_permission_requests
+        return self._control.has_undecided_requests
 
     def _end_stalled_turn(self, child: Child, stream: ChildStream) -> None:
         """Interrupt and stop a child that has been silent for too long. Its remaining output is

@@ -357,7 +357,7 @@ class PersistentDriver(ChildDriver):
             return is_closed
         if self._stage is TurnStage.VENDOR_DONE:
             # The turn is over. Answer the vendor's open permission requests with a denial.
-            for request in self._control_session.pending_permission_requests:
+            for request in self._control_session.requests_with_open_prompt:
                 await self._deny_request(child, request, UNDECIDED_DENIAL)
             await self._write_turn_end(*stream.finish())
         else:  # the shim ended the turn before the vendor did

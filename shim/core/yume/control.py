@@ -161,10 +161,10 @@ class YumeControlSession(ControlSession):
     def _accept_approval(self, frame: Mapping[str, Any]) -> list[FrontendAction]:
         call_id = str(frame.get("id"))
         decision = _parse_approval(frame)
-        answered = self._accept_answer(call_id, decision)
-        if answered is not None:
+        action = self._accept_answer(call_id, decision)
+        if action is not None:
             self._decided_calls[call_id] = None
-            return [answered]
+            return [action]
         if (
             self.is_running
             and call_id not in self._decided_calls

@@ -135,10 +135,7 @@ async def test_permission_request_after_the_result_is_denied_without_a_prompt():
                 b"", (TurnStage.FINISHED, AskPermissionCommand(permission))
             )
     assert driver._child.written_lines == [f"False {TURN_OVER_TEXT}".encode()]
-    assert (
-        not control.has_pending_permission_requests
-        and b"control_request" not in paper.written_bytes
-    )
+    assert not control.has_undecided_requests and b"control_request" not in paper.written_bytes
 
 
 @pytest.mark.anyio

@@ -13,7 +13,7 @@ from turn_stage import build_session_state
 from shim.core.claude.argv.models import OfferedModel
 from shim.core.claude.control.actions import (
     InterruptRequested,
-    PermissionAnswered,
+    PermissionDecided,
     SettingChanged,
     TitleChanged,
 )
@@ -647,10 +647,10 @@ def test_interrupt_cancels_open_prompts_but_end_of_stdin_does_not():
         session.take_output()
     lines, (decided, _) = ask(interrupted, "interrupt")
     assert lines[0] == {"type": "control_cancel_request", "request_id": "uuid-1"}
-    assert decided == PermissionAnswered(ASKED, PermissionDecision(False, ends_turn=True))
+    assert decided == PermissionDecided(ASKED, PermissionDecision(False, ends_turn=True))
     (decided,) = closed.close_input()
     assert (
-        decided == PermissionAnswered(ASKED, PermissionDecision(False, message=STREAM_CLOSED_TEXT))
+        decided == PermissionDecided(ASKED, PermissionDecision(False, message=STREAM_CLOSED_TEXT))
         and closed.take_output() == b""
     )
 
@@ -685,7 +685,7 @@ def test_state_returns_to_running_when_no_prompt_is_open(how):
         session.expire_permission_request(ASKED)
     else:
         session.cancel_permission_prompts()
-    assert states(session) == ["running"] and not session.has_pending_permission_requests
+    assert states(session) == ["running"] and not session.has_undecided_requests
 
 
 def test_prompts_are_answered_once_and_in_any_order():
@@ -699,15 +699,15 @@ def test_prompts_are_answered_once_and_in_any_order():
         line for line in map(json.loads, session.take_output().splitlines()) if "request" in line
     )
     assert give(session, second_line["request_id"], behavior="deny", message="no") == [
-        PermissionAnswered(
+        PermissionDecided(
             second, PermissionDecision(False, message="no", is_message_for_model=True)
         )
     ]
-    assert states(session) == [] and session.has_pending_permission_requests
+    assert states(session) == [] and session.has_undecided_requests
     assert give(session, first_line["request_id"], behavior="allow") == [
-        PermissionAnswered(ASKED, PermissionDecision(True))
+        PermissionDecided(ASKED, PermissionDecision(True))
     ]
-    assert states(session) == ["running"] and not session.has_pending_permission_requests
+    assert states(session) == ["running"] and not session.has_undecided_requests
     assert give(session, second_line["request_id"], behavior="allow") == []
 
 
@@ -816,7 +816,7 @@ def test_permission_request_has_claude_format():
         },
     }
     assert give(session, "uuid-1", behavior="allow") == [
-        PermissionAnswered(ASKED, PermissionDecision(True))
+        PermissionDecided(ASKED, PermissionDecision(True))
     ]
     assert give(session, "uuid-1", behavior="allow") == []
 

@@ -11,7 +11,7 @@ from sweeps import loop_over_rows
 from turn_stage import build_session_state
 
 from shim.core.claude.control import ControlSession
-from shim.core.claude.control.actions import PermissionAnswered, TurnStoppedByHook
+from shim.core.claude.control.actions import PermissionDecided, TurnStoppedByHook
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.hooks.commands import HookCommandResult, parse_hook_result, select_hooks
 from shim.core.claude.hooks.unsupported import HookSupport, list_unsupported_settings_hooks
@@ -325,7 +325,7 @@ def test_permission_hook_decides_and_withdraws_the_prompt(answers_prompts, stdou
     assert len(prompts) == answers_prompts
     (answered,) = session.accept_hook_result(call, HookCommandResult(0, stdout))
     expected = decision._replace(frontend_knows=answers_prompts)
-    assert answered == PermissionAnswered(CALL, expected)
+    assert answered == PermissionDecided(CALL, expected)
     lines = [line for line in take_lines(session) if line["type"] == "control_cancel_request"]
     assert len(lines) == answers_prompts
     assert session.accept_hook_result(call, HookCommandResult(0, stdout)) == []
@@ -340,11 +340,11 @@ def test_other_results_of_a_permission_hook_decide_nothing(code, stdout):
     session, _, (first, second) = ask_about_call(*hooks, answers_prompts=True)
     for call in (first, second):
         assert session.accept_hook_result(call, result) == []
-    assert session.has_pending_permission_requests  # the prompt stays open
+    assert session.has_undecided_requests  # the prompt stays open
     session, _, (first, second) = ask_about_call(*hooks, answers_prompts=False)
     assert session.accept_hook_result(first, result) == []
     assert session.hooks.is_running_command(CALL.call_id)
-    assert session.accept_hook_result(second, result) == [PermissionAnswered(CALL, UNDECIDED)]
+    assert session.accept_hook_result(second, result) == [PermissionDecided(CALL, UNDECIDED)]
 
 
 def test_permission_hooks_of_other_tools_and_in_the_background_do_not_decide():

@@ -9,7 +9,7 @@ from sweeps import loop_over_rows
 from turn_stage import build_session_state
 
 from shim.core.claude.control import ControlSession
-from shim.core.claude.control.actions import PermissionAnswered, ToolCallBlocked
+from shim.core.claude.control.actions import PermissionDecided, ToolCallBlocked
 from shim.core.claude.hooks.answers import (
     HookDecision,
     parse_hook_output,
@@ -224,7 +224,7 @@ def test_interrupt_denies_a_permission_request_that_waits_for_a_hook():
     wishes = session.receive_line(
         b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}'
     )
-    assert isinstance(wishes[0], PermissionAnswered) and not wishes[0].decision.allow
+    assert isinstance(wishes[0], PermissionDecided) and not wishes[0].decision.allow
 
 
 def test_input_change_of_a_hook_is_preserved_by_a_later_allow():
@@ -316,7 +316,7 @@ def test_permission_hook_is_called_beside_the_prompt_and_the_first_answer_counts
         == (prompt["request"]["permission_suggestions"])
     )
     (answered,) = give(session, hook["request_id"], build_permission_answer(behavior="allow"))
-    assert answered == PermissionAnswered(ASKED, PermissionDecision(True))
+    assert answered == PermissionDecided(ASKED, PermissionDecision(True))
     (cancelled,) = take_lines(session)
     assert cancelled == {"type": "control_cancel_request", "request_id": prompt["request_id"]}
     assert give(session, prompt["request_id"], {"behavior": "deny", "message": "no"}) == []
@@ -350,7 +350,7 @@ def test_permission_hook_decides_if_the_frontend_shows_no_prompts():
         assert session.decide_permission(ASKED) is None
         (hook,) = take_lines(session)
         (answered,) = give(session, hook["request_id"], answer)
-        assert answered == PermissionAnswered(ASKED, decision)
+        assert answered == PermissionDecided(ASKED, decision)
 
 
 def test_call_is_denied_if_no_permission_hook_decides():
@@ -427,7 +427,7 @@ def apply_rules(session, **rules):
 def decide_after_hooks(session, hook_decision):
     """Return the outcome of the permission request after the hooks of the settings have decided."""
     session.decide_permission(ASKED, has_hook_commands=True)
-    assert session.has_pending_permission_requests
+    assert session.has_undecided_requests
     return session.apply_hook_decision(ASKED, hook_decision)
 
 
@@ -514,7 +514,7 @@ def test_hook_commands_do_not_release_a_call_while_a_callback_is_open():
     session.decide_permission(ASKED, has_hook_commands=True)
     assert session.apply_hook_decision(ASKED, HookDecision(True)) == (True, None)
     assert give(session, "uuid-1", DENY) == [
-        PermissionAnswered(
+        PermissionDecided(
             ASKED, PermissionDecision(False, message="not today", is_message_for_model=True)
         )
     ]
@@ -549,7 +549,7 @@ def test_decision_of_hook_commands_does_not_apply_to_another_request():
     assert session.apply_hook_decision(ASKED, HookDecision(True))[1].allow
     assert session.is_awaiting_hook_decisions(second_request)
     assert session.apply_hook_decision(second_request, HookDecision()) == (True, None)
-    assert session.pending_permission_requests == [second_request]
+    assert session.requests_with_open_prompt == [second_request]
 
 
 def test_callback_releases_all_requests_about_its_call():

@@ -8,7 +8,7 @@ from sweeps import loop_over_rows
 from turn_stage import build_session_state
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
-from shim.core.claude.control.actions import InterruptRequested, PermissionAnswered, SettingChanged
+from shim.core.claude.control.actions import InterruptRequested, PermissionDecided, SettingChanged
 from shim.core.claude.hooks.answers import HookDecision
 from shim.core.claude.hooks.commands import HookCommandResult
 from shim.core.claude.messages import PRIORITY_LATER
@@ -59,7 +59,7 @@ def test_answer_of_a_permission_hook_does_not_change_the_mode():
     output = {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow"}}
     stdout = json.dumps({"hookSpecificOutput": output})
     (answered,) = control.accept_hook_result(call, HookCommandResult(0, stdout))
-    assert isinstance(answered, PermissionAnswered) and answered.decision.allow
+    assert isinstance(answered, PermissionDecided) and answered.decision.allow
     assert control.session_state.mode == "acceptEdits" and not control.warnings
 
 
@@ -151,7 +151,7 @@ def test_interrupt_denies_the_open_permission_request():
     denied, interrupt = receive(control, {"type": "interrupt"})
     assert (
         denied
-        == PermissionAnswered(
+        == PermissionDecided(
             ASKED, PermissionDecision(False, message=TURN_STOPPED_TEXT, ends_turn=True)
         )
         and interrupt == InterruptRequested()
@@ -214,7 +214,7 @@ def test_tool_call_is_written_before_its_permission_request():
     encoder.write_tool_call("c0", "Bash", {})
     encoder.write_tool_call("c1", "Bash", {"command": "ls"})
     assert b'"id":"c1"' not in encoder.take_bytes()
-    assert control.decide_permission(ASKED) is None and control.has_pending_permission_requests
+    assert control.decide_permission(ASKED) is None and control.has_undecided_requests
     assert b'"id":"c1"' in control.take_output()
 
 
@@ -236,9 +236,9 @@ def test_r14_only_true_approves_a_call(frame, decision):
     control = open_control()
     control.decide_permission(ASKED)
     assert receive(control, {"type": "tool_approval", "id": "c1"} | frame) == [
-        PermissionAnswered(ASKED, decision)
+        PermissionDecided(ASKED, decision)
     ]
-    assert not control.has_pending_permission_requests
+    assert not control.has_undecided_requests
 
 
 @pytest.mark.parametrize("call_id", ["c2", "r1", None, 7])
@@ -246,7 +246,7 @@ def test_approval_with_another_call_id_is_ignored_with_a_warning(call_id):
     control = open_control()
     control.decide_permission(ASKED)
     assert receive(control, {"type": "tool_approval", "id": call_id, "approved": True}) == []
-    assert control.has_pending_permission_requests and control.warnings
+    assert control.has_undecided_requests and control.warnings
 
 
 @pytest.mark.parametrize("approved", [True, False])
@@ -273,7 +273,7 @@ def test_repeated_approval_does_not_answer_a_later_permission_request(how):
         control.expire_permission_request(ASKED)
     assert receive(control, approval) == [] and control.warnings
     assert control.decide_permission(ASKED) is None
-    assert receive(control, approval) == [PermissionAnswered(ASKED, PermissionDecision(True))]
+    assert receive(control, approval) == [PermissionDecided(ASKED, PermissionDecision(True))]
 
 
 def test_early_approval_expires_at_the_end_of_its_turn():
@@ -326,7 +326,7 @@ def test_closed_input_denies_open_and_later_permission_requests():
     control = open_control()
     control.decide_permission(ASKED)
     assert control.close_input() == [
-        PermissionAnswered(ASKED, PermissionDecision(False, message=STREAM_CLOSED_TEXT))
+        PermissionDecided(ASKED, PermissionDecision(False, message=STREAM_CLOSED_TEXT))
     ]
     assert control.decide_permission(ASKED) == PermissionDecision(False, message=STREAM_CLOSED_TEXT)
 

@@ -40,7 +40,9 @@ class TitleChanged(NamedTuple):
     title: str
 
 
-class PermissionAnswered(NamedTuple):
+class PermissionDecided(NamedTuple):
+    """An answer or a hook has decided a permission request, or the request is refused."""
+
     request: PermissionRequest
     decision: PermissionDecision
 
@@ -48,7 +50,7 @@ class PermissionAnswered(NamedTuple):
 FrontendAction = (
     InterruptRequested
     | SettingChanged
-    | PermissionAnswered
+    | PermissionDecided
     | ToolCallBlocked
     | TurnStoppedByHook
     | TitleChanged

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from shim.core.claude.control.actions import (
     FrontendAction,
     InterruptRequested,
-    PermissionAnswered,
+    PermissionDecided,
     SettingChanged,
     TitleChanged,
 )
@@ -145,8 +145,8 @@ class ControlSession(ControlOutputWriter):
         return actions
 
     @property
-    def pending_permission_requests(self) -> list[PermissionRequest]:
-        """The permission requests that the frontend has not answered yet."""
+    def requests_with_open_prompt(self) -> list[PermissionRequest]:
+        """The permission requests whose prompts the frontend has not answered yet."""
         return [pending.request for pending in self._list_open_prompts()]
 
     def _list_open_prompts(self) -> list[PendingPermission]:
@@ -336,16 +336,16 @@ class ControlSession(ControlOutputWriter):
         hook = self.hooks.pop_open_hook(request_id)
         if hook is not None:
             return self._accept_hook_response(hook, response)
-        answered = self._accept_answer(request_id, parse_permission_decision(response))
-        if answered is None:
+        action = self._accept_answer(request_id, parse_permission_decision(response))
+        if action is None:
             return []
         # The permission updates take effect with the next tool call.
         self.session_state.apply_permission_updates(parse_permission_updates(response))
-        return [answered, *self._apply_requested_mode(response)]
+        return [action, *self._apply_requested_mode(response)]
 
     def _accept_answer(
         self, prompt_id: str, answer: PermissionDecision
-    ) -> PermissionAnswered | None:
+    ) -> PermissionDecided | None:
         """Close the prompt that the frontend answered. Return the resulting action, or None if the
         prompt is not open.
         """
@@ -357,7 +357,7 @@ class ControlSession(ControlOutputWriter):
                 del self._pending[request.request_id]
                 self._write_running_state()
                 decision = self._gate.check_answer(request, answer, hook_decision)
-                return PermissionAnswered(request, decision)
+                return PermissionDecided(request, decision)
         return None
 
     def _accept_hook_response(
@@ -382,7 +382,7 @@ class ControlSession(ControlOutputWriter):
         ]
         if waiting:
             return [
-                PermissionAnswered(pending.request, decision)
+                PermissionDecided(pending.request, decision)
                 for pending in waiting
                 if (decision := self._decide(pending)) is not None
             ]
@@ -404,7 +404,7 @@ class ControlSession(ControlOutputWriter):
             if pending.denial is None or self.hooks.is_waiting(PERMISSION_EVENT, event.call_id):
                 return []
             del self._pending[request.request_id]
-            return [PermissionAnswered(request, pending.denial)]
+            return [PermissionDecided(request, pending.denial)]
         if pending.prompt_id is None:
             del self._pending[request.request_id]
         else:
@@ -416,7 +416,7 @@ class ControlSession(ControlOutputWriter):
         decision = decision._replace(frontend_knows=pending.prompt_id is not None)
         self.hooks.start_call(event.call_id)
         self.session_state.apply_permission_updates(parse_permission_updates(response))
-        return [PermissionAnswered(request, decision), *self._apply_requested_mode(response)]
+        return [PermissionDecided(request, decision), *self._apply_requested_mode(response)]
 
     def _find_pending_frontend_decision(self, call_id: str) -> PendingPermission | None:
         """Return the request for a tool call that only the frontend can decide, or None."""
@@ -455,7 +455,7 @@ class ControlSession(ControlOutputWriter):
         refused = sorted(self._pending.values(), key=lambda pending: pending.prompt_id is None)
         self._pending.clear()
         self.hooks.skip_open_hooks()
-        return [PermissionAnswered(pending.request, denial) for pending in refused]
+        return [PermissionDecided(pending.request, denial) for pending in refused]
 
     # -- permission requests -----------------------------------------------------------------------
 
@@ -612,7 +612,8 @@ class ControlSession(ControlOutputWriter):
         return self._accept_permission_hook_answer(call.event, output)
 
     @property
-    def has_pending_permission_requests(self) -> bool:
+    def has_undecided_requests(self) -> bool:
+        """Whether a permission request waits for hooks or for the frontend's answer."""
         return bool(self._pending)
 
     def is_awaiting_hook_decisions(self, request: PermissionRequest) -> bool:
