@@ -421,7 +421,7 @@ class MessageLoop(ConversationLoop):
                     self._output.write_title_to_transcript(title)
                 case _:
                     await child_driver.execute_action(action)
-        self._driver.active_child_driver.check_hooks()
+        self._driver.active_child_driver.resume_after_hook_answers()
         self._wake_waiters()
 
     async def _wait_for_turn_start(self, control: "ControlSession") -> None:

@@ -173,10 +173,10 @@ class ChildDriver:
         """Stop the child, at the end of the conversation or after a failure."""
         raise NotImplementedError
 
-    def check_hooks(self) -> None:
+    def resume_after_hook_answers(self) -> None:
         """Start the timeouts of new permission prompts and the commands of PermissionRequest hooks,
-        and continue a turn if all hooks have answered. This class does nothing, because it asks no
-        permission and does not wait for hooks.
+        and wake a turn that waits for hooks. This class does nothing, because it asks no permission
+        and does not wait for hooks.
         """
 
     async def send_steering_messages(self) -> None:

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
 
 class PermissionDecider:
-    """Decides the permission requests of a driver's child, and keeps the open ones.
+    """Decides the permission requests of a driver's child, and limits how long hooks and prompts may
+    take. The control session stores the undecided requests. The driver sends all decisions to the
+    vendor.
 
-    `decided_calls` are decisions about calls that the vendor has not made or not started yet. The
-    driver sends all decisions to the vendor.
+    `call_decisions` are decisions about calls that the vendor has not made yet, and the calls of
+    the frontend's own tools that wait for a decision.
     """
 
     def __init__(
@@ -38,7 +40,7 @@ class PermissionDecider:
         tasks: TaskGroup,
         hook_commands: "EventHookRunner | None",
     ) -> None:
-        self.decided_calls = ToolCallDecisions()
+        self.call_decisions = ToolCallDecisions()
         self._driver = driver
         self._launcher = driver.launcher
         self._output = output
@@ -68,13 +70,13 @@ class PermissionDecider:
         """
         if request.refusal:
             return None
-        decision = self.decided_calls.take_decision(request.tool, request.tool_input)
+        decision = self.call_decisions.take_decision(request.tool, request.tool_input)
         if decision is not None:
             return decision
         state = self._launcher.session_state
         if request.vendor_input or not state.receives_calls_of(request.tool):
             return None
-        if self.decided_calls.is_pending(request.request_id):
+        if self.call_decisions.is_pending(request.request_id):
             return None
         if state.evaluate_tool_call(request.tool, {}).outcome == "ask":
             return PermissionDecision(True)
@@ -173,7 +175,7 @@ class PermissionDecider:
         if scope.cancelled_caught:
             return
         self._prompt_scopes.pop(request.request_id, None)
-        decision = self._control.expire_permission_request(request)
+        decision = self._control.expire_prompt(request)
         if decision is not None:
             await self._output.write_lines(self._control.take_output())
             await self._driver.send_decision(request, decision)
@@ -184,12 +186,12 @@ class PermissionDecider:
         """
         request = self._control.withdraw_request(request_id)
         if request is not None:
-            self.end_prompt(request)
+            self.stop_prompt_timeout(request)
             await self._output.write_lines(self._control.take_output())
         return request
 
-    def end_prompt(self, request: PermissionRequest) -> None:
-        """End the timeout of a prompt, because the request is decided."""
+    def stop_prompt_timeout(self, request: PermissionRequest) -> None:
+        """Stop the timeout of a prompt, because the request is decided or withdrawn."""
         scope = self._prompt_scopes.pop(request.request_id, None)
         if scope is not None:
             scope.cancel()
@@ -200,4 +202,4 @@ class PermissionDecider:
             for scope in scopes.values():
                 scope.cancel()
             scopes.clear()
-        self.decided_calls.finish_turn()
+        self.call_decisions.finish_turn()

@@ -132,7 +132,7 @@ class PersistentDriver(ChildDriver):
         """Send a message to the child, and translate the child's output until the turn is over."""
         self._reset_turn()
         self._deadlines.reset()
-        self._permissions.decided_calls.finish_turn()
+        self._permissions.call_decisions.finish_turn()
         prepared = await self._prepare_child(message)
         if prepared is None:
             return
@@ -341,7 +341,7 @@ class PersistentDriver(ChildDriver):
         self._waits_for_hooks = False
         hooks.skip_feedback()
 
-    def check_hooks(self) -> None:
+    def resume_after_hook_answers(self) -> None:
         self._permissions.start_prompt_tasks()
         self._hooks_answered.set()
 
@@ -532,11 +532,11 @@ class PersistentDriver(ChildDriver):
                 await self.write_output_and_run_commands(*self.stream.take_output())
             except FrontendDisconnectedError:  # the turn also detects the disconnect
                 return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
-        decided_calls = self._permissions.decided_calls
-        earlier_grant = decided_calls.take_decision(tool, tool_input)
+        call_decisions = self._permissions.call_decisions
+        earlier_grant = call_decisions.take_decision(tool, tool_input)
         if earlier_grant is not None:
             return earlier_grant
-        request_id, answer = decided_calls.add_pending_request()
+        request_id, answer = call_decisions.add_pending_request()
         call_id = self._find_open_call(tool, tool_input) or request_id
         try:
             await self._decide_request(
@@ -547,7 +547,7 @@ class PersistentDriver(ChildDriver):
             # The turn also detects the disconnect. An error raised here would end all relays.
             return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         finally:
-            decided_calls.discard_pending_request(request_id)
+            call_decisions.discard_pending_request(request_id)
 
     def _find_open_call(self, tool: str, tool_input: Mapping[str, Any]) -> str | None:
         """Return the id of the tool's open call with these arguments, or None.
@@ -569,7 +569,7 @@ class PersistentDriver(ChildDriver):
         """
         child = self._child
         stream = self.stream
-        self._permissions.end_prompt(request)
+        self._permissions.stop_prompt_timeout(request)
         if child is None or stream is None:
             return
         call_fields = {"tool": request.tool, "input": request.tool_input, "call": request.call_id}
@@ -581,7 +581,7 @@ class PersistentDriver(ChildDriver):
         except ValueError as error:
             # This vendor cannot change a call's arguments. The call is denied. If the model repeats
             # the call with the changed arguments, that call is allowed once.
-            self._permissions.decided_calls.allow_call_once(
+            self._permissions.call_decisions.allow_call_once(
                 request.tool, decision.updated_input or {}, PermissionDecision(True)
             )
             decision = PermissionDecision(False, message=str(error))
@@ -613,14 +613,14 @@ class PersistentDriver(ChildDriver):
         If a call to one of the frontend's own tools is waiting, it receives the decision here, with
         any changed arguments.
         """
-        if self._permissions.decided_calls.resolve_pending_request(request.request_id, decision):
+        if self._permissions.call_decisions.resolve_pending_request(request.request_id, decision):
             return b""
         if (
             decision.allow
             and request.vendor_input
             and self._control_session.session_state.receives_calls_of(request.tool)
         ):
-            self._permissions.decided_calls.allow_call_once(
+            self._permissions.call_decisions.allow_call_once(
                 request.tool, request.tool_input, decision
             )
             decision = decision._replace(updated_input=None)

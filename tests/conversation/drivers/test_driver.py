@@ -148,7 +148,7 @@ async def test_in_process_call_is_denied_if_the_frontend_is_disconnected():
             driver, _ = build_persistent_driver(tasks, FakeOutput(is_disconnected=True))
             decision = await driver.decide_tool_call("mcp__calc__add", {"a": 1})
     assert (decision.allow, decision.message) == (False, STREAM_CLOSED_TEXT)
-    assert not driver._permissions.decided_calls.is_pending("inside-1")
+    assert not driver._permissions.call_decisions.is_pending("inside-1")
 
 
 @pytest.mark.anyio

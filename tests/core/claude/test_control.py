@@ -682,7 +682,7 @@ def test_state_returns_to_running_when_no_prompt_is_open(how):
     elif how == "the end of stdin":
         session.close_input()
     elif how == "too late":
-        session.expire_permission_request(ASKED)
+        session.expire_prompt(ASKED)
     else:
         session.cancel_permission_prompts()
     assert states(session) == ["running"] and not session.has_undecided_requests
@@ -716,24 +716,19 @@ def test_timed_out_prompt_is_denied_and_cancelled():
     session.start_turn("hi")
     session.decide_permission(ASKED)
     session.take_output()
-    assert session.expire_permission_request(ASKED) == PermissionDecision(
-        False, message=PROMPT_TIMEOUT_TEXT
-    )
+    assert session.expire_prompt(ASKED) == PermissionDecision(False, message=PROMPT_TIMEOUT_TEXT)
     assert json.loads(session.take_output()) == {
         "type": "control_cancel_request",
         "request_id": "uuid-1",
     }
-    assert (
-        session.expire_permission_request(ASKED) is None
-        and give(session, "uuid-1", behavior="allow") == []
-    )
+    assert session.expire_prompt(ASKED) is None and give(session, "uuid-1", behavior="allow") == []
 
 
 def test_answered_prompt_does_not_expire():
     session = control()
     session.decide_permission(ASKED)
     give(session, "uuid-1", behavior="allow")
-    assert session.expire_permission_request(ASKED) is None
+    assert session.expire_prompt(ASKED) is None
 
 
 def test_open_prompts_are_limited():

@@ -270,7 +270,7 @@ def test_repeated_approval_does_not_answer_a_later_permission_request(how):
     if how == "asked":
         receive(control, approval)
     elif how == "expired":
-        control.expire_permission_request(ASKED)
+        control.expire_prompt(ASKED)
     assert receive(control, approval) == [] and control.warnings
     assert control.decide_permission(ASKED) is None
     assert receive(control, approval) == [PermissionDecided(ASKED, PermissionDecision(True))]
@@ -303,10 +303,8 @@ def test_second_approval_of_a_call_is_ignored():
 def test_r14_expired_permission_request_is_denied_once():
     control = open_control()
     control.decide_permission(ASKED)
-    assert control.expire_permission_request(ASKED) == PermissionDecision(
-        False, message=APPROVAL_TIMEOUT_TEXT
-    )
-    assert control.expire_permission_request(ASKED) is None
+    assert control.expire_prompt(ASKED) == PermissionDecision(False, message=APPROVAL_TIMEOUT_TEXT)
+    assert control.expire_prompt(ASKED) is None
     assert receive(control, {"type": "tool_approval", "id": "c1", "approved": True}) == []
 
 
@@ -314,7 +312,7 @@ def test_answered_permission_request_does_not_expire():
     control = open_control()
     control.decide_permission(ASKED)
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
-    assert control.expire_permission_request(ASKED) is None
+    assert control.expire_prompt(ASKED) is None
 
 
 def test_permission_request_is_denied_if_the_frontend_answers_no_prompts():

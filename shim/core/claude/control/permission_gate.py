@@ -34,7 +34,7 @@ class FrontendDecisionRequired(NamedTuple):
 
     tool_input: Mapping[str, Any]  # the call's arguments, including changes by hooks
     # The decision if no PermissionRequest hook decides; None if a prompt can be shown.
-    denial: PermissionDecision | None = None
+    fallback_denial: PermissionDecision | None = None
 
 
 class PendingPermission(NamedTuple):
@@ -49,7 +49,7 @@ class PendingPermission(NamedTuple):
     prompt_line: Mapping[str, Any] = {}  # the prompt, as it was sent to the frontend
     # The decision if no PermissionRequest hook decides. It is set while the call waits for these
     # hooks and there is no prompt.
-    denial: PermissionDecision | None = None
+    fallback_denial: PermissionDecision | None = None
 
 
 class PermissionPromptAbilities(NamedTuple):

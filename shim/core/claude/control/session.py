@@ -401,10 +401,12 @@ class ControlSession(ControlOutputWriter):
         request = pending.request
         hook_decision = find_permission_hook_decision(answer)
         if hook_decision is None:
-            if pending.denial is None or self.hooks.is_waiting(PERMISSION_EVENT, event.call_id):
+            if pending.fallback_denial is None or self.hooks.is_waiting(
+                PERMISSION_EVENT, event.call_id
+            ):
                 return []
             del self._pending[request.request_id]
-            return [PermissionDecided(request, pending.denial)]
+            return [PermissionDecided(request, pending.fallback_denial)]
         if pending.prompt_id is None:
             del self._pending[request.request_id]
         else:
@@ -421,7 +423,9 @@ class ControlSession(ControlOutputWriter):
     def _find_pending_frontend_decision(self, call_id: str) -> PendingPermission | None:
         """Return the request for a tool call that only the frontend can decide, or None."""
         for pending in self._pending.values():
-            waits_for_frontend = pending.prompt_id is not None or pending.denial is not None
+            waits_for_frontend = (
+                pending.prompt_id is not None or pending.fallback_denial is not None
+            )
             if waits_for_frontend and pending.request.call_id == call_id:
                 return pending
         return None
@@ -465,7 +469,7 @@ class ControlSession(ControlOutputWriter):
     _timeout_text = PROMPT_TIMEOUT_TEXT
     _interrupt_text = ""  # the denial message after an interrupt
 
-    def expire_permission_request(self, request: PermissionRequest) -> PermissionDecision | None:
+    def expire_prompt(self, request: PermissionRequest) -> PermissionDecision | None:
         """Cancel the prompt for a permission request that has waited too long. Return the denial,
         or None if no prompt is open.
         """
@@ -539,7 +543,7 @@ class ControlSession(ControlOutputWriter):
         Return a decision if the frontend cannot be asked.
         """
         request = pending.request
-        denial = required.denial
+        denial = required.fallback_denial
         if denial is None:
             denial = self._write_prompt(pending, required.tool_input)
             if denial is not None:
@@ -550,7 +554,7 @@ class ControlSession(ControlOutputWriter):
         if not self.hooks.call_permission_hooks(request, required.tool_input):
             return denial
         if denial is not None:
-            self._pending[request.request_id] = pending._replace(denial=denial)
+            self._pending[request.request_id] = pending._replace(fallback_denial=denial)
         return None
 
     def take_requests_with_new_prompt(self) -> list[PermissionRequest]:
@@ -578,17 +582,17 @@ class ControlSession(ControlOutputWriter):
     ) -> PermissionDecision | None:
         """Ask the frontend about a tool call. Return a denial if the prompt cannot be written."""
         request = pending.request
-        request_id = self._create_id()
+        prompt_id = self._create_id()
         suggestions = self.session_state.suggest_permission_updates(request.tool, tool_input)
         prompt = build_permission_prompt(
             request, tool_input, suggestions, self.session_state.options.cwd
         )
-        line = {"type": "control_request", "request_id": request_id, "request": prompt}
+        line = {"type": "control_request", "request_id": prompt_id, "request": prompt}
         line_json = dump_json(line) + b"\n"
         if len(line_json) > self.session_state.options.max_line_bytes:
             message = CALL_TOO_LARGE_TEXT.format(size=len(line_json))
             return PermissionDecision(False, message=message)
-        self._pending[request.request_id] = pending._replace(prompt_id=request_id, prompt_line=line)
+        self._pending[request.request_id] = pending._replace(prompt_id=prompt_id, prompt_line=line)
         self.write_session_state("requires_action")
         self._lines.append(line_json)
         return None
@@ -630,7 +634,7 @@ class ControlSession(ControlOutputWriter):
         """Decide about a permission request without the hooks that did not answer in time."""
         if not self.is_awaiting_hook_decisions(request):
             return None
-        denial = self._pending[request.request_id].denial
+        denial = self._pending[request.request_id].fallback_denial
         if denial is not None:
             del self._pending[request.request_id]
             return denial
