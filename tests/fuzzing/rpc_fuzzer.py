@@ -219,9 +219,7 @@ class AgentConversation:
             decision = PermissionDecision(False, message="made again")
             answer = self.child_input.encode_permission_response(permission, decision)
         if not decision.allow:
-            self.child_stream.turn.record_permission_denial(
-                permission, decision.message, frontend_knows=True
-            )
+            self.child_stream.turn.record_permission_denial(permission, decision.message)
             output, commands = self.child_stream.take_output()
             self.lines += output
             self._carry_out(commands)

@@ -159,7 +159,6 @@ def refuse_call(stage: Stage, number: int) -> None:
     stage.turn.record_permission_denial(
         PermissionRequest(f"r{number}", f"t{number}", "Bash", {"a": LONG}, "shell", {}),
         LONG,
-        frontend_knows=True,
     )
 
 

@@ -594,9 +594,8 @@ class PersistentDriver(ChildDriver):
                     reason = decision.message
                 # An empty answer means that the vendor is not waiting for an answer.
                 vendor_knows = bool(answer)
-                frontend_knows = decision.frontend_knows
                 stream.turn.record_permission_denial(
-                    request, reason, frontend_knows=frontend_knows, vendor_knows=vendor_knows
+                    request, reason, needs_notice=decision.needs_notice, vendor_knows=vendor_knows
                 )
                 await self.write_output_and_run_commands(*stream.take_output())
         if decision.ends_turn:

@@ -66,16 +66,16 @@ class PermissionDecision(NamedTuple):
 
     `updated_input` replaces the call's arguments and uses Claude's names. None leaves the arguments
     unchanged. `message` is the reason for a denial. If `ends_turn` is set, the decision also ends
-    the turn. If `frontend_knows` is set, the frontend made the decision itself and needs no notice.
-    If `is_message_for_model` is set, the message is a reason that a person or a hook of the frontend
-    gave, and the model must receive it.
+    the turn. If `needs_notice` is set, the frontend did not make the decision itself, and is notified
+    of a denial. If `is_message_for_model` is set, the message is a reason that a person or a hook of
+    the frontend gave, and the model must receive it.
     """
 
     allow: bool
     updated_input: Mapping[str, Any] | None = None
     message: str = ""
     ends_turn: bool = False
-    frontend_knows: bool = True
+    needs_notice: bool = False
     is_message_for_model: bool = False
 
 

@@ -246,7 +246,7 @@ class RedactedTurn(Turn):
         permission: PermissionRequest,
         message: str,
         *,
-        frontend_knows: bool,
+        needs_notice: bool = False,
         vendor_knows: bool = True,
     ) -> None:
         redacted_request = permission._replace(
@@ -255,7 +255,7 @@ class RedactedTurn(Turn):
         super().record_permission_denial(
             redacted_request,
             self._redactor.redact_text(message),
-            frontend_knows=frontend_knows,
+            needs_notice=needs_notice,
             vendor_knows=vendor_knows,
         )
 

@@ -337,19 +337,19 @@ class Turn:
         permission: PermissionRequest,
         message: str,
         *,
-        frontend_knows: bool,
+        needs_notice: bool = False,
         vendor_knows: bool = True,
     ) -> None:
         """Record that permission for a tool call was denied.
 
-        `frontend_knows` is set if the frontend itself denied the permission (5.13). `vendor_knows`
-        is set if the vendor received the denial before the call ran.
+        `needs_notice` is set if the frontend did not deny the permission itself (5.13).
+        `vendor_knows` is set if the vendor received the denial before the call ran.
         """
         self.permission_requests.write_refused_call(
             permission.call_id, permission.tool, permission.tool_input
         )
         self.tool_calls.denials.add(permission.call_id, permission.tool, permission.tool_input)
-        if not frontend_knows and self.machine.state is not CLOSED:
+        if needs_notice and self.machine.state is not CLOSED:
             self._write_system_event(
                 "permission_denied",
                 tool_name=permission.tool,

@@ -854,7 +854,7 @@ def test_call_is_denied_without_a_prompt_if_prompts_are_disabled():
     for state_fields in ({"answers_prompts": False}, {"mode": "dontAsk"}):
         session = control(**state_fields)
         decision = session.decide_permission(ASKED)
-        assert decision is not None and not decision.allow and not decision.frontend_knows
+        assert decision is not None and not decision.allow and decision.needs_notice
         assert session.take_output() == b""
 
 
@@ -984,7 +984,7 @@ def test_updated_input_matching_a_deny_rule_is_denied():
     session = control(policy=build_policy(deny=["Bash(rm:*)"]))
     session.decide_permission(TOUCH)
     ((_, decision),) = give(session, "uuid-1", behavior="allow", updatedInput={"command": "rm a"})
-    assert not decision.allow and "Bash(rm:*)" in decision.message and not decision.frontend_knows
+    assert not decision.allow and "Bash(rm:*)" in decision.message and decision.needs_notice
 
 
 def test_allowed_call_is_denied_if_a_deny_rule_was_added_meanwhile():
@@ -993,9 +993,7 @@ def test_allowed_call_is_denied_if_a_deny_rule_was_added_meanwhile():
     session.decide_permission(TOUCH)
     ask(session, "apply_flag_settings", settings={"permissions": {"deny": ["Bash(touch:*)"]}})
     ((_, decision),) = give(session, "uuid-1", behavior="allow")
-    assert (
-        not decision.allow and "Bash(touch:*)" in decision.message and not decision.frontend_knows
-    )
+    assert not decision.allow and "Bash(touch:*)" in decision.message and decision.needs_notice
 
 
 def test_deny_rule_in_an_answer_applies_only_to_later_calls():

@@ -288,7 +288,7 @@ CALL = PermissionRequest("q1", "call_1", "Bash", {"command": "touch x"}, "shell"
 UNDECIDED = PermissionDecision(
     False,
     message="Bash needs permission, which was not granted in advance and cannot be requested here.",
-    frontend_knows=False,
+    needs_notice=True,
 )
 
 
@@ -324,7 +324,7 @@ def test_permission_hook_decides_and_withdraws_the_prompt(answers_prompts, stdou
     prompts = [line for line in take_lines(session) if line["type"] == "control_request"]
     assert len(prompts) == answers_prompts
     (answered,) = session.accept_hook_result(call, HookCommandResult(0, stdout))
-    expected = decision._replace(frontend_knows=answers_prompts)
+    expected = decision._replace(needs_notice=not answers_prompts)
     assert answered == PermissionDecided(CALL, expected)
     lines = [line for line in take_lines(session) if line["type"] == "control_cancel_request"]
     assert len(lines) == answers_prompts

@@ -233,9 +233,7 @@ def test_input_change_of_a_hook_is_preserved_by_a_later_allow():
     session.decide_permission(ASKED)
     assert give(session, "uuid-1", CHANGE) == []
     ((_, decision),) = give(session, "uuid-2", ALLOW)
-    assert decision == PermissionDecision(
-        True, updated_input={"command": "true"}, frontend_knows=False
-    )
+    assert decision == PermissionDecision(True, updated_input={"command": "true"})
 
 
 def test_input_change_of_a_hook_blocks_the_call_if_the_vendor_never_asks():
@@ -332,13 +330,11 @@ def test_late_answer_of_a_permission_hook_has_no_effect():
 
 
 def test_permission_hook_decides_if_the_frontend_shows_no_prompts():
-    denial = PermissionDecision(
-        False, message="no", frontend_knows=False, is_message_for_model=True
-    )
+    denial = PermissionDecision(False, message="no", needs_notice=True, is_message_for_model=True)
     for answer, decision in (
         (
             build_permission_answer(behavior="allow", updatedInput={"command": "true"}),
-            PermissionDecision(True, {"command": "true"}, frontend_knows=False),
+            PermissionDecision(True, {"command": "true"}, needs_notice=True),
         ),
         (build_permission_answer(behavior="deny", message="no"), denial),
         (
@@ -442,7 +438,7 @@ def test_hook_ask_decision_overrides_an_allow_rule():
     alone = apply_rules(control(None, answers_prompts=False), allow=["Bash"])
     assert decide_after_hooks(alone, HookDecision(reason="sure?", requires_prompt=True)) == (
         True,
-        PermissionDecision(False, message="sure?", frontend_knows=False, is_message_for_model=True),
+        PermissionDecision(False, message="sure?", needs_notice=True, is_message_for_model=True),
     )
 
 
@@ -580,7 +576,7 @@ def test_hook_denial_after_the_prompt_overrides_the_answer_of_a_person():
     assert give(session, callback["request_id"], DENY) == []
     ((_, decision),) = give(session, question["request_id"], {"behavior": "allow"})
     assert decision == PermissionDecision(
-        False, message="not today", frontend_knows=False, is_message_for_model=True
+        False, message="not today", needs_notice=True, is_message_for_model=True
     )
 
 

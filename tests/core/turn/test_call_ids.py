@@ -391,7 +391,7 @@ def test_refused_calls_are_listed_with_distinct_ids():
     stage.turn.add_tool_call("t", *read("/w/a"))
     permission = ask(stage, "t", "/w/b")
     stage.turn.add_tool_call("t", *read("/w/c"))
-    stage.turn.record_permission_denial(permission, "no", frontend_knows=True)
+    stage.turn.record_permission_denial(permission, "no")
     stage.turn.add_denial("t", *read("/w/c"))
     assert denials(stage) == [("t", "Read"), ("t~2", "Read")]
 

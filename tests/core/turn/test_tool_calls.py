@@ -533,8 +533,8 @@ def test_permission_request_for_a_hidden_or_denied_tool_is_refused():
 def test_refused_call_has_the_users_message_in_its_result_and_is_counted_once():
     stage = start_stage()
     permission = ask(stage)
-    stage.turn.record_permission_denial(permission, "no way", frontend_knows=True)
-    stage.turn.record_permission_denial(permission, "no way", frontend_knows=True)
+    stage.turn.record_permission_denial(permission, "no way")
+    stage.turn.record_permission_denial(permission, "no way")
     stage.turn.add_tool_result("t", "[Operation Cancelled]", True)
     (result,) = [line for line in stage.take_lines() if line["type"] == "user"]
     assert result["message"]["content"][0]["content"] == "no way"
@@ -543,7 +543,7 @@ def test_refused_call_has_the_users_message_in_its_result_and_is_counted_once():
 
 def test_refused_call_without_a_result_reports_the_users_message():
     stage = start_stage()
-    stage.turn.record_permission_denial(ask(stage), "no way", frontend_knows=True)
+    stage.turn.record_permission_denial(ask(stage), "no way")
     stage.take_lines()
     assert any(
         "no way" in entry
@@ -553,7 +553,7 @@ def test_refused_call_without_a_result_reports_the_users_message():
 
 def test_refused_call_that_ran_preserves_its_result_and_is_reported():
     stage = start_stage()
-    stage.turn.record_permission_denial(ask(stage), "no way", frontend_knows=True)
+    stage.turn.record_permission_denial(ask(stage), "no way")
     stage.turn.add_tool_result("t", "it ran")
     (result,) = [line for line in stage.take_lines() if line["type"] == "user"]
     assert result["message"]["content"][0]["content"] == "it ran"
@@ -563,7 +563,7 @@ def test_refused_call_that_ran_preserves_its_result_and_is_reported():
 
 def test_failed_result_of_a_refused_call_is_not_reported_as_executed():
     stage = start_stage()
-    stage.turn.record_permission_denial(ask(stage), "no way", frontend_knows=True)
+    stage.turn.record_permission_denial(ask(stage), "no way")
     stage.turn.add_tool_result("t", "not allowed", True)
     assert stage.turn.tool_calls.denials.tool_that_ran == "" and stage.turn.end_cause == ""
 
@@ -573,9 +573,7 @@ def test_successful_result_is_accepted_if_the_vendor_did_not_receive_the_denial(
     result.
     """
     stage = start_stage()
-    stage.turn.record_permission_denial(
-        ask(stage), "no way", frontend_knows=True, vendor_knows=False
-    )
+    stage.turn.record_permission_denial(ask(stage), "no way", vendor_knows=False)
     stage.turn.add_tool_result("t", "it was refused")
     assert stage.turn.tool_calls.denials.tool_that_ran == "" and stage.turn.end_cause == ""
 

@@ -368,7 +368,7 @@ def test_r13_each_thinking_fragment_is_a_flat_line(stage):
 def test_r14_denied_call_has_an_error_result_with_the_denial_message(stage):
     permission = PermissionRequest("r1", "a", "Bash", {}, "shell", {})
     stage.turn.request_permission("r1", "a", "Bash", {}, ("shell", {}))
-    stage.turn.record_permission_denial(permission, "Not today.", frontend_knows=True)
+    stage.turn.record_permission_denial(permission, "Not today.")
     stage.turn.add_tool_result("a", "vendor's own words", True)
     assert "failed a Not today." in summarize_flat_lines(end_turn(stage))
 

@@ -300,9 +300,7 @@ def test_denied_call_gets_a_result_before_the_next_text():
     talk = start_conversation("gemini").feed_messages(
         build_permission_request(call="run_shell_command__1", title="ls", rawInput=None)
     )
-    talk.stream.turn.record_permission_denial(
-        talk.pending_permissions[0], "no thanks", frontend_knows=True
-    )
+    talk.stream.turn.record_permission_denial(talk.pending_permissions[0], "no thanks")
     talk.stream.take_output()
     talk.answer_permission(False)
     talk.feed_messages(build_text_update("Then not."), DONE).close_stream()

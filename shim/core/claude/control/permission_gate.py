@@ -103,11 +103,7 @@ class PermissionGate:
         if self._abilities.confirms_mode and answers_prompts and not policy_decision.is_by_rule:
             needs_confirmation = True
         if policy_decision.outcome == "allow" and not needs_confirmation:
-            return PermissionDecision(
-                True,
-                updated_input=_find_changed_input(request, tool_input),
-                frontend_knows=hook_decision.allow is None,
-            )
+            return PermissionDecision(True, updated_input=_find_changed_input(request, tool_input))
         if answers_prompts and prompt_error:
             return PermissionDecision(False, message=prompt_error)
         can_show_input = self._abilities.shows_changed_input
@@ -167,7 +163,7 @@ def _deny(reason: str) -> PermissionDecision:
     """Deny a tool call without asking the frontend. The frontend must be notified about
     the denial.
     """
-    return PermissionDecision(False, message=reason, frontend_knows=False)
+    return PermissionDecision(False, message=reason, needs_notice=True)
 
 
 def _deny_by_hook(hook_decision: HookDecision) -> PermissionDecision:

@@ -415,7 +415,7 @@ class ControlSession(ControlOutputWriter):
         decision = self._gate.check_answer(
             request, parse_permission_decision(response), self._merge_hook_decisions(pending)
         )
-        decision = decision._replace(frontend_knows=pending.prompt_id is not None)
+        decision = decision._replace(needs_notice=pending.prompt_id is None)
         self.hooks.start_call(event.call_id)
         self.session_state.apply_permission_updates(parse_permission_updates(response))
         return [PermissionDecided(request, decision), *self._apply_requested_mode(response)]
