@@ -104,7 +104,7 @@ class ClaudeProtocolTranslator(Translator):
     # -- control requests --------------------------------------------------------------------------
 
     def on_control_request(self, event: Event) -> None:
-        """Ask the frontend about a permission request, and refuse any other control request."""
+        """Record a permission request in the Turn, and refuse any other control request."""
         request = event["request"]
         request_id = str(event["request_id"])
         call_id = request.get("tool_use_id")

@@ -17,7 +17,7 @@ class AskPermissionCommand(NamedTuple):
 
 
 class WithdrawPermissionCommand(NamedTuple):
-    """Cancel the prompt for a permission request that the vendor has withdrawn."""
+    """Close a permission request that the vendor has withdrawn, and cancel its prompt."""
 
     request_id: str
 

@@ -1,8 +1,8 @@
 """Decides about a tool call. These checks are applied in order:
 
 1. A permission request that already has a refusal is denied.
-2. The decision waits for all hooks: the frontend's callbacks, and the commands in Claude's settings
-   files.
+2. The decision waits for all PreToolUse hooks: the frontend's callbacks, and the commands in
+   Claude's settings files.
 3. A call that a hook denies is denied.
 4. A call that the rules or the permission mode deny is denied (`core.policy.evaluate`).
 5. If the call is a question to the user that this frontend cannot answer, the call is denied.
@@ -85,7 +85,7 @@ class PermissionGate:
             return PermissionDecision(False, message=request.refusal)
         if has_open_hooks:
             return WaitForHooks()
-        if hook_decision.allow is False:  # the frontend's own hook
+        if hook_decision.allow is False:  # without a notice, as with the real claude
             return PermissionDecision(
                 False, message=hook_decision.reason, is_message_for_model=True
             )

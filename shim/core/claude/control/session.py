@@ -1,4 +1,4 @@
-"""The control session: it reads the frontend's lines from stdin, and answers on stdout.
+"""The control session: it answers the frontend's lines, and decides permission requests.
 
 The session does no I/O. `receive_line` takes one line and returns the actions that the caller must
 execute. `take_output` returns the lines that the caller must write. Every control_request gets a
