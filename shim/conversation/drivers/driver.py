@@ -27,7 +27,7 @@ from shim.core.adapter.commands import (
 from shim.core.api_errors import TurnEndCause
 from shim.core.claude.hooks.callbacks import RESULT_EVENTS, STOP_EVENT, HookEvent, build_stop_event
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
-from shim.core.claude.permissions import NOT_GRANTED_TEXT, PermissionDecision, PermissionRequest
+from shim.core.claude.permissions import NOT_GRANTED_TEXT, PermissionDecision
 from shim.core.errors import ShimError
 from shim.core.turn.outcome import ChildExit
 from shim.io.stderr import SILENT_LOG, LogFunction, warn
@@ -159,10 +159,6 @@ class ChildDriver:
         """Interrupt the running turn. The turn still writes its result."""
         raise NotImplementedError
 
-    async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
-        """Send the answer to a permission request to the vendor."""
-        raise NotImplementedError
-
     async def apply_setting_change(self, change: "SettingChanged") -> None:
         """Apply a changed model, permission mode or effort. A persistent child receives the change
         at once.
@@ -272,17 +268,16 @@ class ChildDriver:
             await self.execute_action(action)
 
     async def execute_action(self, action: "FrontendAction") -> None:
-        """Execute an action that results from a frontend's line or a hook's answer."""
+        """Execute an action that results from a frontend's line or a hook's answer. This class
+        ignores decisions about permission requests, because its child cannot ask.
+        """
         from shim.core.claude.control.actions import (
-            PermissionDecided,
             SettingChanged,
             ToolCallBlocked,
             TurnStoppedByHook,
         )
 
         match action:
-            case PermissionDecided(request, decision):
-                await self.send_decision(request, decision)
             case ToolCallBlocked(call_id, reason):
                 await self.forbid_running_tool_call(call_id, reason)
             case TurnStoppedByHook():

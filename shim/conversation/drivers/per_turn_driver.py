@@ -12,7 +12,6 @@ from shim.conversation.drivers.launcher import ChildLauncher
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import TurnStage
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import ShimError
 from shim.io.stdout import FrontendOutput
 from shim.process.child import Child
@@ -140,9 +139,6 @@ class PerTurnDriver(ChildDriver):
         self._interrupted = True
         self.stream.turn.record_interrupt()
         await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
-
-    async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
-        """Do nothing, because a one-message child cannot ask for permission."""
 
     async def apply_setting_change(self, change: "SettingChanged") -> None:
         """Apply a changed setting to the next child. If the shim's hook checks tool calls, a

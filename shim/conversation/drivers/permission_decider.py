@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 class PermissionDecider:
     """Decides the permission requests of a driver's child, and limits how long hooks and prompts may
-    take. The control session stores the undecided requests. The driver sends all decisions to the
-    vendor.
+    take. The control session stores the undecided requests. `send_decision` of the driver sends a
+    decision to the vendor.
 
     `call_decisions` are decisions about calls that the vendor has not made yet, and the calls of
     the frontend's own tools that wait for a decision.
@@ -35,6 +35,7 @@ class PermissionDecider:
     def __init__(
         self,
         driver: "ChildDriver",
+        send_decision: Callable[[PermissionRequest, PermissionDecision], Awaitable[None]],
         output: FrontendOutput,
         control: ControlSession,
         tasks: TaskGroup,
@@ -42,6 +43,7 @@ class PermissionDecider:
     ) -> None:
         self.call_decisions = ToolCallDecisions()
         self._driver = driver
+        self._send_decision = send_decision
         self._launcher = driver.launcher
         self._output = output
         self._control = control
@@ -104,7 +106,7 @@ class PermissionDecider:
         )
         self.start_prompt_tasks()
         if decision is not None:
-            await self._driver.send_decision(request, decision)
+            await self._send_decision(request, decision)
         elif self._control.is_awaiting_hook_decisions(request):
             self._start_task(self._skip_slow_hooks, request)
 
@@ -178,7 +180,7 @@ class PermissionDecider:
         decision = self._control.expire_prompt(request)
         if decision is not None:
             await self._output.write_lines(self._control.take_output())
-            await self._driver.send_decision(request, decision)
+            await self._send_decision(request, decision)
 
     async def withdraw_request(self, request_id: str) -> PermissionRequest | None:
         """Cancel the prompt and the waits of a request that the vendor has withdrawn. Return the

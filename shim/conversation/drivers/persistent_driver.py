@@ -24,7 +24,7 @@ from shim.core.adapter.commands import (
 )
 from shim.core.adapter.request import ChildInput
 from shim.core.claude.control import ControlSession
-from shim.core.claude.control.actions import SettingChanged
+from shim.core.claude.control.actions import FrontendAction, PermissionDecided, SettingChanged
 from shim.core.claude.hooks.callbacks import (
     HOOK_TIMEOUT_S,
     HookEvent,
@@ -105,7 +105,9 @@ class PersistentDriver(ChildDriver):
         self._phase = TurnPhase.IDLE
         self._needs_restart = False  # a setting has changed that the running child cannot apply
         self._first_child = first_child
-        self._permissions = PermissionDecider(self, output, control, tasks, hook_commands)
+        self._permissions = PermissionDecider(
+            self, self._send_decision, output, control, tasks, hook_commands
+        )
         self._compaction_command: LocalCommand | None = None  # the command of the running turn
         self._hooks_answered = anyio.Event()
         self._waits_for_hooks = False  # the vendor has completed its turn, but hooks are running
@@ -505,7 +507,7 @@ class PersistentDriver(ChildDriver):
                 refusal = TURN_OVER_TEXT
             request = request._replace(refusal=refusal)
         elif self._interrupted:
-            await self.send_decision(request, UNDECIDED_DENIAL)
+            await self._send_decision(request, UNDECIDED_DENIAL)
             return
         await self._permissions.decide(request)
 
@@ -563,7 +565,15 @@ class PersistentDriver(ChildDriver):
                     return call_id
         return None
 
-    async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
+    async def execute_action(self, action: FrontendAction) -> None:
+        if isinstance(action, PermissionDecided):
+            await self._send_decision(action.request, action.decision)
+        else:
+            await super().execute_action(action)
+
+    async def _send_decision(
+        self, request: PermissionRequest, decision: PermissionDecision
+    ) -> None:
         """Send a permission decision to the vendor. A denial is also recorded in the turn. If the
         decision ends the turn, the turn is interrupted.
         """
