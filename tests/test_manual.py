@@ -176,6 +176,14 @@ def test_manual_lists_the_files_of_a_way_in_order(title, max_files):
     assert all((ROOT / path).is_file() for path in files)
 
 
+def test_names_in_the_way_of_a_permission_prompt_are_in_its_files():
+    _, _, rest = text_of(MANUAL / "how-it-works.md").partition("\n## A permission prompt\n")
+    spans = CODE.findall(rest.partition("\n## ")[0])
+    code_text = "".join(text_of(ROOT / span) for span in spans if PATH.fullmatch(span))
+    names = {span.rpartition(".")[2] for span in spans if re.fullmatch(r"[\w.]+", span)}
+    assert names <= set(re.findall(r"\w+", code_text))
+
+
 def test_manual_lists_the_folders_in_import_order():
     rows = re.findall(r"^\| `shim/([a-z]+)/` \|", text_of(MANUAL / "how-it-works.md"), re.MULTILINE)
     assert [*rows, "__main__"] == list(FLOORS)
