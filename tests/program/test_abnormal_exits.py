@@ -595,65 +595,60 @@ def test_spill_error_does_not_fail_the_turn(local_box, capfd, monkeypatch):
 
 
 BUG = "internal error: ZeroDivisionError('a bug of ours')"
-WITH_A_BUG_IN_THE_LAST_CALL = """
+WITH_A_BUG_IN_THE_LAST_TURN = """
 import sys
 from shim.conversation.message_loop import MessageLoop
 
-name = sys.argv.pop(1)
-method = getattr(MessageLoop, name)
+run_turn = MessageLoop._run_turn
 remaining = [int(sys.argv.pop(1))]
 
-async def fail_in_the_last_call(self, *args):
+async def fail_in_the_last_turn(self, message):
     remaining[0] -= 1
     if not remaining[0]:
         raise ZeroDivisionError("a bug of ours")
-    return await method(self, *args)
+    await run_turn(self, message)
 
-setattr(MessageLoop, name, fail_in_the_last_call)
+MessageLoop._run_turn = fail_in_the_last_turn
 from shim.__main__ import main
 
 main()
 """
-CONVERSE_VERBOSE = ("-p", *CONVERSE)
 
 
-@pytest.fixture
-def plant_bug(box, monkeypatch):
-    """Return a function that lets a method of MessageLoop fail in its call with this number."""
-    monkeypatch.setenv("SHIM_VENDOR", "demo")
-    monkeypatch.setenv("SHIM_BIN", box.create_fake(["out", ANSWER]))
-
-    def plant(name, call_number):
-        program = [sys.executable, "-P", "-c", WITH_A_BUG_IN_THE_LAST_CALL, name, str(call_number)]
-        monkeypatch.setattr("box.SHIM", program)
-
-    return plant
-
-
-def find_results(done):
-    return [line for line in done.lines if line["type"] == "result"]
+def run_with_a_bug(box, turns, *args):
+    """Run messages of which the last one fails before its turn has a stream."""
+    message = {"type": "user", "message": {"role": "user", "content": "hi"}}
+    return subprocess.run(
+        [sys.executable, "-P", "-c", WITH_A_BUG_IN_THE_LAST_TURN, str(turns), "claude", *args],
+        input=format_ndjson(*[message] * turns) if "--input-format" in args else "",
+        capture_output=True,
+        text=True,
+        env=box.build_environment(SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER])),
+        cwd=box.cwd,
+        timeout=PATIENCE,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("turns", [1, 2])
-def test_internal_error_before_the_stream_of_a_turn_ends_in_a_result(box, plant_bug, turns):
-    plant_bug("_run_turn", turns)
-    messages = format_ndjson(*[user("hi")] * turns).encode()
-    done = box.run_claude(*CONVERSE_VERBOSE, "--permission-mode", "plan", stdin=messages)
-    results = find_results(done)
-    assert (done.status, len(results)) == (1, turns), done.stderr
+def test_internal_error_before_the_stream_of_a_turn_ends_in_a_result(box, turns):
+    flags = ("--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
+    done = run_with_a_bug(box, turns, "-p", *flags, "--permission-mode", "plan")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    results = [line for line in lines if line["type"] == "result"]
+    assert (done.returncode, len(results)) == (1, turns), done.stderr
     assert results[-1]["errors"] == [BUG]
-    init = next(line for line in done.lines if line.get("subtype") == "init")
+    init = next(line for line in lines if line.get("subtype") == "init")
     assert init["permissionMode"] == "plan"
     assert {line["session_id"] for line in [init, *results]} == {init["session_id"]}
-    assert done.lines[-1] == results[-1]
+    assert lines[-1] is results[-1]
 
 
 @pytest.mark.parametrize("output_format", ["text", "json"])
-def test_internal_error_before_the_stream_is_reported_in_each_format(box, plant_bug, output_format):
-    plant_bug("_run_turn", 1)
-    done = box.run_claude("-p", "hi", "--output-format", output_format)
-    assert done.status == 1
-    assert BUG in done.stdout.decode() + done.stderr
+def test_internal_error_before_the_stream_is_reported_in_each_format(box, output_format):
+    done = run_with_a_bug(box, 1, "-p", "hi", "--output-format", output_format)
+    assert done.returncode == 1
+    assert BUG in done.stdout + done.stderr
 
 
 def test_child_is_stopped_if_its_stream_cannot_be_created(local_box, capfd, monkeypatch):
