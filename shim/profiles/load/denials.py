@@ -136,6 +136,8 @@ class ToolDenialTemplates:
         self._tools_by_mode = tools_by_mode
         self._config = node.read_keys(DENIAL_KEYS)
         self.binds_subagents = self._config["subagents"]
+        if not node.source.is_bundled:  # report mistakes before a child starts
+            self._check_json_variables(node)
 
     def can_express_rule(self, rule: PermissionRule) -> bool:
         """Return whether the program can deny what the rule names: a complete tool, an MCP server,
@@ -188,10 +190,15 @@ class ToolDenialTemplates:
         if mode_file and not request.persistent and not _has_rules(request):
             return ToolDenialConfig(self._format_args(f"{BUNDLED_FOLDER}/{mode_file}"))
         denials += self._list_allowances(request)
-        text = self._config["text"].replace("{denials}", self._config["between"].join(denials))
+        text = self._join_denials(denials)
         files = self._store_rules(text, request)
         variables = self._build_variables(text, request)
         return ToolDenialConfig(self._format_args("".join(files)), variables, files)
+
+    def _join_denials(self, denials: Iterable[str]) -> str:
+        """Return the text for all tools and servers."""
+        text: str = self._config["text"].replace("{denials}", self._config["between"].join(denials))
+        return text
 
     def _format_args(self, path: str) -> tuple[str, ...]:
         """Return the arguments. `path` is the file with the text, or "" without a file."""
@@ -313,11 +320,8 @@ class ToolDenialTemplates:
         """Return the environment variables whose values are JSON objects. The shim's values are
         merged over the values from the environment.
         """
-        from urllib.parse import quote
-
         import orjson
 
-        bundled_folder = quote(BUNDLED_FOLDER)  # for a URL
         variables = {}
         for key, template in self._config["json"].items():
             try:
@@ -329,10 +333,50 @@ class ToolDenialTemplates:
                     f"{self._name} cannot receive its rules: {key} is set and is not a JSON object",
                     hint=f"unset {key}, or write it as JSON without comments",
                 )
-            text = template.replace("{denials}", denials).replace("{bundled}", bundled_folder)
-            addition = orjson.loads(text)
+            addition = orjson.loads(_fill_json_template(template, denials))
             variables[key] = orjson.dumps(_merge_json(current, addition)).decode()
         return variables
+
+    def _check_json_variables(self, node: ConfigNode) -> None:
+        """Raise FrontendError if a variable in `json` is not a JSON object for some rule. `node` is
+        the table.
+        """
+        from shim.profiles.load.denial_check import DenialSample, check_json_variable
+
+        for variable, template in self._config["json"].items():
+            samples = [
+                DenialSample(key, _fill_json_template(template, self._join_denials(denials)))
+                for key, denials in self._list_sample_denials()
+            ]
+            empty_text = _fill_json_template(template, "{}")
+            check_json_variable(node, variable, samples, empty_text)
+
+    def _list_sample_denials(self) -> list[tuple[str, list[str]]]:
+        """Return texts that the program could receive together, each with the key that adds the
+        last of these texts.
+        """
+        config = self._config
+        samples = []
+        tool_names = [config["renamed"].get(name, name) for name in self._tools]
+        for name in (*tool_names, *config["also"]):
+            denial = config["tool"].replace("{tool}", name)
+            samples += [("tool", [denial]), ("between", [denial, denial])]
+            if config["allow"]:
+                samples.append(("allow", [denial, config["allow"].replace("{tool}", name)]))
+        for key in ("server", "server_tool", "servers", "asking"):
+            if config[key]:
+                denial = config[key].replace("{server}", "server").replace("{tool}", "tool")
+                samples.append((key, [denial]))
+        if config["protected"]:
+            samples.append(("protected", [self._format_protected()]))
+        return samples
+
+
+def _fill_json_template(template: str, denials: str) -> str:
+    """Return the text of a variable in `json`."""
+    from urllib.parse import quote
+
+    return template.replace("{denials}", denials).replace("{bundled}", quote(BUNDLED_FOLDER))
 
 
 def _has_rules(request: LaunchRequest) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from policy_builder import build_policy
+from profile_builder import build_profile_adapter
 from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
@@ -263,3 +264,66 @@ def test_gemini_accepts_only_rules_for_entire_tools(rule, is_enforced):
 
 def test_gemini_does_not_accept_an_mcp_rule_with_a_specifier():
     assert not get_adapter("gemini").accepts_rule(parse_permission_rule("mcp__srv__make(x)"))
+
+
+TOOL_TABLE = '[tools]\nsh = { name = "Bash" }\nlook = { name = "Read" }\n'
+DENIALS = {
+    "tool": '"{tool}":"deny"',
+    "allow": '"{tool}":"allow"',
+    "server": '"{server}_*":"deny"',
+    "between": ",",
+    "text": "{{denials}}",
+}
+
+
+def build_denials(variable='{"permission":{denials}}', **changes):
+    """Return a profile whose deny rules are in the JSON variable OWN."""
+    values = {key: value for key, value in {**DENIALS, **changes}.items() if value is not None}
+    lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+    lines.append(f"json = {{ OWN = {json.dumps(variable)} }}")
+    return "[launch]\ncommand = ['own']\n[launch.denials]\n" + "\n".join(lines) + "\n" + TOOL_TABLE
+
+
+def test_user_profile_whose_deny_rules_are_json_is_accepted():
+    for changes in ({}, {"asking": '"*":"ask"', "server": None}, {"also": ["lsp"]}):
+        assert build_profile_adapter(build_denials(**changes))
+    assert build_profile_adapter(build_denials('{"permission":{{denials}}}', text="{denials}"))
+
+
+@loop_over_rows(
+    ("changes", "key", "value"),
+    [
+        ({"text": "{denials}"}, "text", '"{denials}"'),
+        ({"text": "words"}, "text", '"words"'),
+        ({"text": None}, "text", "missing"),
+        ({"variable": '{"permission":{denials}'}, "json.OWN", "{denials}"),
+        ({"variable": "[{denials}]"}, "json.OWN", '"[{denials}]"'),
+        ({"tool": "{tool}"}, "tool", '"{tool}"'),
+        ({"also": ['a"b']}, "tool", "{tool}"),
+        ({"allow": "{tool}"}, "allow", '"{tool}"'),
+        ({"server": "{server}"}, "server", '"{server}"'),
+        ({"server_tool": "{tool}"}, "server_tool", '"{tool}"'),
+        ({"servers": "all"}, "servers", '"all"'),
+        ({"asking": "ask"}, "asking", '"ask"'),
+        ({"protected": "{files}", "protected_file": "{name}"}, "protected", '"{files}"'),
+        ({"between": ";"}, "between", '";"'),
+    ],
+)
+def test_user_profile_whose_deny_rules_are_not_json_is_rejected(changes, key, value):
+    with pytest.raises(FrontendError) as refused:
+        build_profile_adapter(build_denials(**changes))
+    message = str(refused.value)
+    assert re.match(rf"own\.toml:\d+: launch\.denials\.{re.escape(key)} is ", message)
+    assert value in message
+    assert "it must be a text that makes OWN a JSON object (" in message
+    assert refused.value.hint.startswith("OWN would be: ")
+
+
+def test_error_of_wrong_deny_rules_names_the_line_and_shows_the_text():
+    with pytest.raises(FrontendError) as refused:
+        build_profile_adapter(build_denials(text="{denials}"))
+    assert str(refused.value) == (
+        'own.toml:10: launch.denials.text is "{denials}"; it must be a text that makes OWN a JSON '
+        "object (unexpected character, expected ',' or '}': line 1 column 19 (char 18))"
+    )
+    assert refused.value.hint == 'OWN would be: {"permission":"sh":"deny"}'
