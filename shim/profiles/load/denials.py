@@ -25,7 +25,7 @@ from shim.profiles.load.argv_parts import BUNDLED_FOLDER
 
 DENIAL_KEYS = {
     "tool": ConfigKey(
-        ConfigNode.read_optional_text,
+        ConfigNode.read_text,
         """the text that denies one tool of the program: `'"{tool}":"deny"'`""",
     ),
     "allow": ConfigKey(

@@ -319,6 +319,11 @@ def test_user_profile_whose_deny_rules_are_not_json_is_rejected(changes, key, va
     assert refused.value.hint.startswith("OWN would be: ")
 
 
+def test_user_profile_without_the_text_that_denies_a_tool_is_rejected():
+    with pytest.raises(FrontendError, match=r"launch\.denials\.tool is .* must be a string"):
+        build_profile_adapter(build_denials(tool=None))
+
+
 def test_error_of_wrong_deny_rules_names_the_line_and_shows_the_text():
     with pytest.raises(FrontendError) as refused:
         build_profile_adapter(build_denials(text="{denials}"))
