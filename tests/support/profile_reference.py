@@ -21,6 +21,7 @@ TYPE_NAMES = {
     "read_bool": "true or false",
     "read_regex": "a regular expression",
     "read_optional_regex": "a regular expression",
+    "read_optional_capturing_regex": "a regular expression with a group",
     "read_keys": "a table",
     "read_optional_keys": "a table",
 }

@@ -248,6 +248,15 @@ class ConfigNode:
     def read_optional_regex(self) -> str:
         return self.read_regex("")
 
+    def read_optional_capturing_regex(self) -> str:
+        """Return the source of a regular expression that captures a part of the text, or "". Raise
+        FrontendError if the expression has no group.
+        """
+        text = self.read_regex("")
+        if text and not self.source.is_bundled and not self.compile_pattern().groups:
+            raise self.build_error("a regular expression with a group")
+        return text
+
     def read_regex(self, default: str | None = None) -> str:
         """Return the source of a regular expression. Raise FrontendError if the expression is
         invalid or may be slow.

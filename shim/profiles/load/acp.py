@@ -99,8 +99,8 @@ ACP_KEYS = {
         "tokens",
     ),
     "path": ConfigKey(
-        ConfigNode.read_optional_regex,
-        "finds the file path in the error of a call that has no location",
+        ConfigNode.read_optional_capturing_regex,
+        "its first group finds the file path in the error of a call that has no location",
     ),
     "model": ConfigKey(
         ConfigNode.read_bool, "the model is set in the session, not on the command line"

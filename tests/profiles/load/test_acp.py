@@ -97,6 +97,10 @@ def test_rules_are_enforceable_only_for_tools_the_agent_prompts_for():
         (AGENT + "[acp]\nasks = 7\n", "acp.asks is 7"),
         (BOTH + '[acp]\ncommands = ["own", "--acp"]\n', "unknown key `acp.commands`"),
         (BOTH + '[acp]\nnotices = "("\n', 'acp.notices is "("'),
+        (
+            BOTH + '[acp]\npath = "No .*"\n',
+            'acp.path is "No .*"; it must be a regular expression with a group',
+        ),
         (BOTH + '[acp]\nsigns = { x = { title = "x" } }\n', "acp.signs.x.kind"),
     ],
 )
