@@ -177,10 +177,7 @@ class ProfileTranslator(ProfileRuleEngine):
             elif self.turn.outcome_tracker.outcome is None and not line.startswith(
                 self.ignored_stderr_prefixes
             ):
-                if "error" in match.re.groupindex:
-                    error_text = match["error"]
-                else:
-                    error_text = match[0]
+                error_text = match.groupdict().get("error") or match[0]
                 self.turn.record_failure(strip_ansi_colors(error_text), kind=rule.cause)
             return
 

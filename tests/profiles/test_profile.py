@@ -396,6 +396,16 @@ def test_stderr_rule_sets_cause_and_error():
     )
 
 
+@pytest.mark.parametrize(("line", "error"), [("fatal", "fatal"), ("fatal: no trust", "no trust")])
+def test_stderr_error_without_the_group_is_the_matched_text(line, error):
+    rule = """[[stderr]]
+regex = '^fatal(?:: (?P<error>.*))?'
+emit = "error"
+cause = "refused"
+"""
+    assert cause(SAY + END + rule, code=3, stderr=f"noise\n{line}\n") == ("refused", error)
+
+
 def test_stderr_error_is_ignored_after_a_successful_result_event():
     assert cause(SAY + END + STDERR, {"type": "say", "words": "a"}, DONE, stderr="fatal: no\n") == (
         "clean",

@@ -143,7 +143,10 @@ class ModelProbe(NamedTuple):
         import re
 
         matches = re.finditer(self.regex, answer, re.MULTILINE)
-        names = ["/".join(match.groups()) or match[0] for match in islice(matches, MAX_MODELS)]
+        names = [
+            "/".join(filter(None, match.groups())) or match[0]
+            for match in islice(matches, MAX_MODELS)
+        ]
         return [name for name in dict.fromkeys(names) if can_pass_model_name_as_argument(name)]
 
 

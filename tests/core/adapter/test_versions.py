@@ -171,6 +171,11 @@ def test_models_are_parsed_from_the_output_of_the_vendor(vendor, answer, models)
     assert bool(get_adapter(vendor).cli.model_probe.args) is (vendor != "codex")
 
 
+def test_group_of_the_models_pattern_that_matches_nothing_is_left_out():
+    probe = ModelProbe(("models",), r"^(\w+)(?: by (\w+))?$")
+    assert probe.parse_models("big by me\nsmall\n") == ["big/me", "small"]
+
+
 def test_model_list_is_truncated():
     assert (
         len(
