@@ -17,6 +17,7 @@ TYPE_NAMES = {
     "read_optional_text": "a string",
     "read_text_list": "a list of strings",
     "read_text_table": "a table of strings",
+    "read_variables": "a table of strings",
     "read_text_list_table": "a table of lists of strings",
     "read_bool": "true or false",
     "read_regex": "a regular expression",

@@ -20,6 +20,13 @@ MAX_PATTERN_CHARS = 500  # for regular expressions; the longest in use has 100 c
 # look for is at the beginning.
 MAX_SEARCHED_CHARS = 4000
 MAX_ENDING_CHARS = 200  # the end of a text, for rules that match its last line
+MAX_VARIABLE_NAME_CHARS = 100  # for names of environment variables
+# Environment variables that a profile must not set. They belong to the shim or to Claude, or they
+# make a program run other code before its own. Only `command` decides which program runs.
+FORBIDDEN_PREFIXES = ("SHIM_", "CLAUDE", "LD_", "DYLD_")
+FORBIDDEN_VARIABLES = frozenset(
+    ("PATH", "HOME", "NODE_OPTIONS", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
+)
 
 ConfigKeys = tuple[str | int, ...]
 
@@ -217,6 +224,24 @@ class ConfigNode:
         """Return a table whose values are lists of strings, or {} if it is missing."""
         return {name: self.get_child(name).read_text_list(max_items) for name in self.read_table()}
 
+    def read_variables(self) -> dict[str, str]:
+        """Return a table of environment variables, or {} if it is missing. The values may be empty.
+        Raise FrontendError for a variable that a profile must not set.
+        """
+        variables = {}
+        for name in self.read_table():
+            node = self.get_child(name)
+            if (
+                not is_variable_name(name)
+                or name.startswith(FORBIDDEN_PREFIXES)
+                or name in FORBIDDEN_VARIABLES
+            ):
+                raise node.build_error("a variable that only this program uses", name)
+            if not isinstance(node.value, str) or "\0" in node.value:
+                raise node.build_error("a string")
+            variables[name] = node.value
+        return variables
+
     def read_bool(self) -> bool:
         if self.value is None:
             return False
@@ -287,6 +312,15 @@ class ConfigNode:
             return re.compile(text)
         except (re.error, RecursionError, OverflowError) as error:
             raise self.build_error(f"a regular expression ({error})") from None
+
+
+def is_variable_name(name: str) -> bool:
+    """Return whether a text can be the name of an environment variable."""
+    if not name.isidentifier():
+        return False
+    if not name.isascii():
+        return False
+    return len(name) <= MAX_VARIABLE_NAME_CHARS
 
 
 def format_as_toml(value: object) -> str:

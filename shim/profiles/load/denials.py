@@ -92,13 +92,13 @@ DENIAL_KEYS = {
         "a bundled file with the rules of the permission modes; if only a mode denies "
         "tools, no temporary file is written",
     ),
-    "plain": ConfigKey(ConfigNode.read_text_table, "environment variables and their values"),
+    "plain": ConfigKey(ConfigNode.read_variables, "environment variables and their values"),
     "asking_plain": ConfigKey(
-        ConfigNode.read_text_table,
+        ConfigNode.read_variables,
         "environment variables and their values, which are set only if `[acp]` drives the program",
     ),
     "json": ConfigKey(
-        ConfigNode.read_text_table,
+        ConfigNode.read_variables,
         "environment variables with a JSON object (`{denials}`), which is merged into the "
         "value from the environment. `{bundled}` is the folder with the bundled profiles, in the "
         "form of a URL",

@@ -70,7 +70,7 @@ from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_supported_effort
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.profiles.check.config_node import ConfigKey, ConfigNode
+from shim.profiles.check.config_node import ConfigKey, ConfigNode, is_variable_name
 from shim.profiles.load.argv_parts import (
     BUNDLED_FOLDER,
     BUNDLED_PLACEHOLDER,
@@ -86,14 +86,7 @@ if TYPE_CHECKING:
 
 MAX_VARIANTS = 10
 MAX_FILE_NAME_CHARS = 64  # for names of programs and files
-MAX_VARIABLE_NAME_CHARS = 100  # for names of environment variables
 MAX_VARIANT_NAME_CHARS = 32
-# Environment variables that a profile must not set. They belong to the shim or to Claude, or they
-# make a program run other code before its own. Only `command` decides which program runs.
-FORBIDDEN_PREFIXES = ("SHIM_", "CLAUDE", "LD_", "DYLD_")
-FORBIDDEN_VARIABLES = frozenset(
-    ("PATH", "HOME", "NODE_OPTIONS", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
-)
 # Environment variables that a profile must not unset. The shim's own variables detect a shim that
 # starts itself in a loop. The others are needed by every program.
 REQUIRED_PREFIX = "SHIM_"
@@ -505,10 +498,10 @@ class LaunchEnvironment:
     """The environment variables that a `[launch]` table sets, and those that it unsets."""
 
     def __init__(self, node: ConfigNode) -> None:
-        self._variables = _parse_environment(node.get_child("env"))
+        self._variables = node.get_child("env").read_variables()
         self.unset_variables = _parse_unset_variables(node.get_child("env_unset"))
         self._variables_by_mode = {
-            mode: self._variables | _parse_environment(mode_node)
+            mode: self._variables | mode_node.read_variables()
             for mode, mode_node in read_nodes_by_permission_mode(node, "permission_env").items()
         }
 
@@ -702,34 +695,10 @@ def _parse_variants(node: ConfigNode) -> dict[str, VendorVariant]:
     return variants
 
 
-def _parse_environment(node: ConfigNode) -> dict[str, str]:
-    variables = {}
-    for key in node.read_table():
-        if (
-            not _is_variable_name(key)
-            or key.startswith(FORBIDDEN_PREFIXES)
-            or key in FORBIDDEN_VARIABLES
-        ):
-            raise node.get_child(key).build_error("a variable that only this program uses", key)
-        value = node.get_child(key).value
-        if not isinstance(value, str) or "\0" in value:
-            raise node.get_child(key).build_error("a string")
-        variables[key] = value
-    return variables
-
-
-def _is_variable_name(name: str) -> bool:
-    if not name.isidentifier():
-        return False
-    if not name.isascii():
-        return False
-    return len(name) <= MAX_VARIABLE_NAME_CHARS
-
-
 def _parse_unset_variables(node: ConfigNode) -> tuple[str, ...]:
     for index, key in enumerate(node.read_text_list(50)):
         if (
-            not _is_variable_name(key)
+            not is_variable_name(key)
             or key.startswith(REQUIRED_PREFIX)
             or key in REQUIRED_VARIABLES
         ):

@@ -319,6 +319,19 @@ def test_user_profile_whose_deny_rules_are_not_json_is_rejected(changes, key, va
     assert refused.value.hint.startswith("OWN would be: ")
 
 
+@pytest.mark.parametrize("key", ["plain", "asking_plain", "json"])
+@pytest.mark.parametrize("name", ["A=B", "PATH", "LD_PRELOAD", "SHIM_VENDOR"])
+def test_user_profile_whose_deny_rules_set_a_reserved_variable_is_rejected(key, name):
+    profile = f"""[launch]
+command = ["own"]
+[launch.denials]
+tool = "x"
+{key} = {{ "{name}" = "{{}}" }}
+"""
+    with pytest.raises(FrontendError, match="it must be a variable that only this program uses"):
+        build_profile_adapter(profile)
+
+
 def test_user_profile_without_the_text_that_denies_a_tool_is_rejected():
     with pytest.raises(FrontendError, match=r"launch\.denials\.tool is .* must be a string"):
         build_profile_adapter(build_denials(tool=None))
