@@ -401,13 +401,19 @@ class ChildDriver:
 
     # -- the start of a turn -----------------------------------------------------------------------
 
-    def _start_turn(
-        self, stream: ChildStream, message: UserMessage, *, calls_hooks: bool = True
+    def _start_turn(self, stream: ChildStream, message: UserMessage) -> None:
+        """Start the turn in which the child will answer a message."""
+        has_hooks = self._control is not None and self._control.hooks.has_hooks
+        self._set_user_message(stream, message, has_hooks=has_hooks)
+
+    def _start_turn_without_vendor(self, stream: ChildStream, message: UserMessage) -> None:
+        """Start a turn for a message that is not sent to the child. The turn calls no hooks."""
+        self._set_user_message(stream, message, has_hooks=False)
+
+    def _set_user_message(
+        self, stream: ChildStream, message: UserMessage, *, has_hooks: bool
     ) -> None:
-        """Start the turn in the stream, with the message that the turn will answer."""
-        has_hooks = False
-        if calls_hooks and self._control is not None:
-            has_hooks = self._control.hooks.has_hooks
+        """Set the message that the stream's turn will answer."""
         stream.set_user_message(
             message,
             replays_message=self.launcher.turn_lifecycle.replays_user_messages,
@@ -422,7 +428,7 @@ class ChildDriver:
     def _create_unstarted_stream(self, message: UserMessage) -> ChildStream:
         """Create a stream for a message that no child will answer."""
         stream = self.open_stream(self.stream)
-        self._start_turn(stream, message, calls_hooks=False)
+        self._start_turn_without_vendor(stream, message)
         return stream
 
     async def refuse_turn(self, message: UserMessage, error: Exception) -> None:
@@ -465,7 +471,7 @@ class ChildDriver:
         if self._child is None or self.stream is None:
             return self._create_unstarted_stream(message)
         self.stream.start_turn(self.launcher.turn_lifecycle.build_turn_config())
-        self._start_turn(self.stream, message, calls_hooks=False)
+        self._start_turn_without_vendor(self.stream, message)
         return self.stream
 
     # -- commands of Claude ------------------------------------------------------------------------
