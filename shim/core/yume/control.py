@@ -199,7 +199,7 @@ class YumeControlSession(ControlSession):
         if early_decision is not None:
             self._decided_calls[request.call_id] = None
             return early_decision
-        if self._is_input_closed:
+        if self.is_input_closed:
             return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         self._encoder.write_buffered_call(request.call_id)
         self._pending[request.request_id] = pending._replace(prompt_id=request.call_id)

@@ -227,6 +227,16 @@ def test_interrupt_denies_a_permission_request_that_waits_for_a_hook():
     assert isinstance(wishes[0], PermissionDecided) and not wishes[0].decision.allow
 
 
+def test_callback_is_not_called_after_the_end_of_stdin():
+    session = control(hooks())
+    session.start_turn("hi")
+    assert not session.is_input_closed
+    session.close_input()
+    session.take_output()
+    session.hooks.call_hooks(CALL)
+    assert take_lines(session) == []
+
+
 def test_input_change_of_a_hook_is_preserved_by_a_later_allow():
     session = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
     session.hooks.send_callbacks(CALL)

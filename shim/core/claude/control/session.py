@@ -90,7 +90,6 @@ class ControlSession(ControlOutputWriter):
         """`load_accepted_ids` returns the ids of messages that the resumed session has accepted."""
         super().__init__(session_state, create_id)
         self.queued_messages: deque[UserMessage] = deque()
-        self._is_input_closed = False
         self._line_count = 0
         self._format_now = format_now
         self._pending: dict[str, PendingPermission] = {}  # by the vendor's request id
@@ -135,9 +134,9 @@ class ControlSession(ControlOutputWriter):
         """Handle the end of the frontend's stdin. All open and future permission requests are
         refused.
         """
-        self._is_input_closed = True
+        self.is_input_closed = True
         has_open_prompts = bool(self._list_open_prompts())
-        self.hooks.close()
+        self.hooks.skip_open_hooks()
         self.session_state.sdk_servers.close()
         actions = self._refuse_open_requests(STREAM_CLOSED_TEXT)
         if has_open_prompts:
@@ -571,7 +570,7 @@ class ControlSession(ControlOutputWriter):
 
     def _find_prompt_error(self) -> str:
         """Return the reason why the frontend cannot be asked now, or ""."""
-        if self._is_input_closed:
+        if self.is_input_closed:
             return STREAM_CLOSED_TEXT
         if len(self._list_open_prompts()) >= MAX_OPEN_PROMPTS:
             return TOO_MANY_PROMPTS_TEXT

@@ -76,7 +76,6 @@ class SessionHooks:
         self._state = session_state
         self._output = output
         self._create_id = create_id
-        self._is_closed = False  # the frontend can no longer answer
         # The hooks that may decide about a tool call, by the id of their request: callbacks, and the
         # commands of PermissionRequest hooks. They have a table of their own, so that no other hook
         # removes a denial that is still to come.
@@ -177,7 +176,7 @@ class SessionHooks:
 
     def send_callbacks(self, event: HookEvent) -> None:
         """Send an event to the frontend's hook callbacks."""
-        if self._is_closed or not self._state.hooks:
+        if self._output.is_input_closed or not self._state.hooks:
             return
         for callback_id in self._state.hooks.list_callback_ids(event):
             request = {
@@ -297,11 +296,6 @@ class SessionHooks:
         """Ignore the answers of all hooks that are still unanswered."""
         self._open_call_hooks.clear()
         self._open_feedback_hooks.clear()
-
-    def close(self) -> None:
-        """Call no more callbacks, because the frontend can no longer answer."""
-        self._is_closed = True
-        self.skip_open_hooks()
 
     def end_turn(self) -> None:
         """Ignore open hooks, and clear what belongs to the turn's message and its tool calls."""

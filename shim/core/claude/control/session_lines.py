@@ -15,6 +15,7 @@ class ControlOutputWriter:
         self.warnings: list[str] = []
         self.skipped_line_count = 0  # the number of input lines that were skipped
         self.is_running = self.has_started = False
+        self.is_input_closed = False  # the frontend can no longer answer
         self._create_id = create_id
         self._lines: list[bytes] = []
 
