@@ -177,6 +177,13 @@ def test_claude_command_prints_the_emulated_claude_version(capsys):
     assert tuple(map(int, CLAUDE_VERSION.split("."))) >= (2, 0, 0)
 
 
+def test_report_modules_are_imported_on_request(look):
+    import_handlers = "import sys, shim.core.claude.control.state_handlers"
+    modules = look(wrapper=f'{import_handlers}; sys.stderr.write("\\n".join(sys.modules))')
+    reports = {name for name in modules if name.endswith(("_reports", "policy.serialize"))}
+    assert reports == {"shim.core.claude.control.session_reports"}
+
+
 def test_enabled_log_imports_structlog_without_typer(box, look):
     modules = look(
         "claude",

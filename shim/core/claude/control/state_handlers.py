@@ -1,5 +1,6 @@
 """Handlers for control requests that need only the session's state: reports, and changes of the MCP
-servers. The module is imported with the first of these requests.
+servers. The module is imported with the first of these requests, and the modules of the larger
+reports with the first request for such a report.
 
 A handler takes the state and the request, and returns the body of the response, or raises
 ControlRequestError. None means a successful response without a body.
@@ -10,7 +11,6 @@ the next message, for which the vendor is started again and resumes its session.
 
 from collections.abc import Callable, Iterable, Mapping
 
-from shim.core.claude.control.file_reports import build_file_report
 from shim.core.claude.control.handlers import ControlRequest, ControlRequestError, ResponseBody
 from shim.core.claude.control.session_reports import (
     describe_command_files,
@@ -19,15 +19,8 @@ from shim.core.claude.control.session_reports import (
     list_mcp_server_entries,
     list_output_styles,
 )
-from shim.core.claude.control.settings_reports import build_rule_report, build_settings_report
-from shim.core.claude.control.usage_reports import (
-    build_context_report,
-    build_cost_report,
-    build_usage_report,
-)
 from shim.core.claude.session_state import SessionState
 from shim.core.errors import FrontendError
-from shim.core.policy.serialize import serialize_settings
 from shim.core.policy.settings import SettingsSource
 from shim.core.reading.values import as_dict
 
@@ -46,8 +39,40 @@ def _load_setting_sources(state: SessionState) -> Iterable[SettingsSource]:
         return ()
 
 
+def _report_settings(state: SessionState, request: ControlRequest) -> ResponseBody:
+    from shim.core.claude.control.settings_reports import build_settings_report
+
+    return build_settings_report(state, _load_setting_sources(state))
+
+
+def _report_rules(state: SessionState, request: ControlRequest) -> ResponseBody:
+    from shim.core.claude.control.settings_reports import build_rule_report
+
+    return build_rule_report(state, _load_setting_sources(state))
+
+
+def _report_context(state: SessionState, request: ControlRequest) -> ResponseBody:
+    from shim.core.claude.control.usage_reports import build_context_report
+
+    return build_context_report(state)
+
+
+def _report_cost(state: SessionState, request: ControlRequest) -> ResponseBody:
+    from shim.core.claude.control.usage_reports import build_cost_report
+
+    return build_cost_report(state)
+
+
+def _report_usage(state: SessionState, request: ControlRequest) -> ResponseBody:
+    from shim.core.claude.control.usage_reports import build_usage_report
+
+    return build_usage_report(state)
+
+
 def _reload_settings(state: SessionState, request: ControlRequest) -> ResponseBody:
     """Reload Claude's settings files. Return the settings that now apply to the session."""
+    from shim.core.policy.serialize import serialize_settings
+
     return {"settings": serialize_settings(state.reload_settings())}
 
 
@@ -71,6 +96,8 @@ def _describe_plugins(state: SessionState, request: ControlRequest) -> ResponseB
 
 
 def _read_file(state: SessionState, request: ControlRequest) -> ResponseBody:
+    from shim.core.claude.control.file_reports import build_file_report
+
     try:
         return build_file_report(state, request)
     except OSError as error:
@@ -176,16 +203,12 @@ STATE_HANDLERS: Mapping[str, Callable[[SessionState, ControlRequest], ResponseBo
     "mcp_reconnect": _reconnect_mcp_server,
     "mcp_toggle": _toggle_mcp_server,
     "mcp_read_resource": _refuse_resource,
-    "get_settings": lambda state, request: build_settings_report(
-        state, _load_setting_sources(state)
-    ),
-    "get_context_usage": lambda state, request: build_context_report(state),
-    "get_session_cost": lambda state, request: build_cost_report(state),
-    "get_usage": lambda state, request: build_usage_report(state),
+    "get_settings": _report_settings,
+    "get_context_usage": _report_context,
+    "get_session_cost": _report_cost,
+    "get_usage": _report_usage,
     "list_models": lambda state, request: {"models": describe_models(state)},
-    "list_permission_rules": lambda state, request: build_rule_report(
-        state, _load_setting_sources(state)
-    ),
+    "list_permission_rules": _report_rules,
     "read_file": _read_file,
     "reload_output_styles": lambda state, request: {
         "available_output_styles": list_output_styles(state)
