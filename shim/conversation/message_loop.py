@@ -24,6 +24,7 @@ from shim.core.api_errors import TurnEndCause
 from shim.core.claude.hooks.callbacks import HOOK_TIMEOUT_S, HookEvent
 from shim.core.claude.messages import UserMessage
 from shim.core.errors import ShimError
+from shim.core.policy import SESSION_END_EVENT, SESSION_START_EVENT
 from shim.core.reading import MAX_LINE_BYTES
 from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.io.ids import create_uuid
@@ -112,7 +113,7 @@ class MessageLoop(ConversationLoop):
         except Exception as error:
             await self._report_failure(error)
             await self._driver.active_child_driver.stop()
-            await self._call_session_hooks("SessionEnd", "other")
+            await self._call_session_hooks(SESSION_END_EVENT, "other")
             return 1
         child_driver = self._driver.active_child_driver
         if self._stop_signal is not None:
@@ -120,7 +121,7 @@ class MessageLoop(ConversationLoop):
             reason = f"the turn was stopped by {self._stop_signal}"
             await self._write_last_result(child_driver.stream, reason, "signal")
         await child_driver.stop()
-        await self._call_session_hooks("SessionEnd", "other")
+        await self._call_session_hooks(SESSION_END_EVENT, "other")
         if self._control is not None:
             # After a conversation, no child process is needed any more. A one-shot run may leave a
             # server running.
@@ -141,7 +142,7 @@ class MessageLoop(ConversationLoop):
 
     async def _run_turns(self) -> None:
         state = self._driver.active_child_driver.launcher.session_state
-        await self._call_session_hooks("SessionStart", state.options.start_trigger)
+        await self._call_session_hooks(SESSION_START_EVENT, state.options.start_trigger)
         while (message := await self._wait_for_message()) is not None:
             command = state.parse_local_command(message)
             if self._session_lines is not None:

@@ -25,10 +25,11 @@ from shim.core.adapter.commands import (
     TurnStage,
 )
 from shim.core.api_errors import TurnEndCause
-from shim.core.claude.hooks.callbacks import RESULT_EVENTS, STOP_EVENT, HookEvent, build_stop_event
+from shim.core.claude.hooks.callbacks import HookEvent, build_stop_event
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import NOT_GRANTED_TEXT, PermissionDecision
 from shim.core.errors import ShimError
+from shim.core.policy import RESULT_EVENTS, SESSION_END_EVENT, SESSION_START_EVENT, STOP_EVENT
 from shim.core.turn.outcome import ChildExit
 from shim.io.stderr import SILENT_LOG, LogFunction, warn
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
@@ -507,7 +508,7 @@ class ChildDriver:
         if self.stream is not None and self.stream.turn.conversation.session_id:
             old_session_id = self.stream.turn.conversation.session_id
         await self.stop()
-        await self.call_session_hooks(HookEvent("SessionEnd", trigger="clear"))
+        await self.call_session_hooks(HookEvent(SESSION_END_EVENT, trigger="clear"))
         launcher.start_new_session()
         if not launcher.session_state.options.keeps_session_id:
             self._output.start_new_session()
@@ -517,7 +518,7 @@ class ChildDriver:
         # As with the real claude, the hooks of the new session run after the line about the reset.
         reset_line, newline, turn_lines = lines.partition(b"\n")
         await self._output.write_lines(reset_line + newline, in_transcript=False)
-        await self.call_session_hooks(HookEvent("SessionStart", trigger="clear"))
+        await self.call_session_hooks(HookEvent(SESSION_START_EVENT, trigger="clear"))
         await self._output.write_lines(turn_lines, in_transcript=False)
 
     async def call_session_hooks(self, event: HookEvent) -> None:

@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.hook_runner import TIMED_OUT, run_hook_command
 from shim.core.claude.hooks.commands import HookCommandCall, HookCommandResult
-from shim.core.policy.settings_hooks import SESSION_END_EVENT
+from shim.core.policy import SESSION_END_EVENT
 from shim.io.stderr import warn
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 

@@ -40,6 +40,7 @@ from shim.core.claude.permissions import (
     PermissionRequest,
 )
 from shim.core.errors import ShimError
+from shim.core.policy import SESSION_START_EVENT
 from shim.core.turn.outcome import STOP_HOOK_PREVENTED
 from shim.io.ids import create_uuid
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
@@ -223,7 +224,9 @@ class PersistentDriver(ChildDriver):
             return
         _, after = build_compaction_events("manual")
         fields = {"model": stream.turn.assistant_message.model}
-        await self.call_session_hooks(HookEvent("SessionStart", trigger="compact", fields=fields))
+        await self.call_session_hooks(
+            HookEvent(SESSION_START_EVENT, trigger="compact", fields=fields)
+        )
         await self.call_session_hooks(after)
 
     async def call_session_hooks(self, event: HookEvent) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from shim.core.bridge.client import ConnectedClient
 from shim.core.bridge.frames import FrameRefusedError
 from shim.core.claude.hooks.callbacks import MATCH_ALL, MAX_CALLBACKS_PER_EVENT
+from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.reading.values import as_dict, as_list
 
 MODE_SUBTYPE = "set_permission_mode"
@@ -19,7 +20,6 @@ MAX_PENDING_REQUESTS = 100  # the maximum for each client
 MAX_OPEN_CALLBACKS = 1000
 MAX_SERVERS = 1000  # the maximum number of MCP server names
 HOOK_CLIENT_LEFT = "the frontend whose hook checks this call has disconnected"
-BLOCKING_EVENT = "PreToolUse"
 ID_SEPARATOR = "/"  # separates a client's number from its own callback id
 HookGroups = dict[str, list[dict[str, Any]]]
 SERVER_CLIENT_LEFT = "the frontend with this MCP server has disconnected"
@@ -120,7 +120,7 @@ class ClientCallbackRouter:
         client_hooks = _prefix_callbacks(client, request.get("hooks"))
         hooks_by_client = dict(self._hooks_by_client)
         if client_hooks:
-            new_groups = client_hooks.get(BLOCKING_EVENT, ())
+            new_groups = client_hooks.get(PRE_TOOL_EVENT, ())
             left_clients = [n for n in hooks_by_client if n not in self._hook_clients]
             for client_number in left_clients:
                 remaining = _select_unreplaced_hooks(hooks_by_client.pop(client_number), new_groups)
@@ -202,9 +202,9 @@ class ClientCallbackRouter:
         answered.
         """
         if self._hook_clients.pop(client.number, None) is not None:
-            blocking_hooks = self._hooks_by_client.pop(client.number, {}).get(BLOCKING_EVENT)
+            blocking_hooks = self._hooks_by_client.pop(client.number, {}).get(PRE_TOOL_EVENT)
             if blocking_hooks:
-                self._hooks_by_client[client.number] = {BLOCKING_EVENT: blocking_hooks}
+                self._hooks_by_client[client.number] = {PRE_TOOL_EVENT: blocking_hooks}
         self._server_clients = {
             name: server_client
             for name, server_client in self._server_clients.items()
@@ -231,7 +231,7 @@ class ClientCallbackRouter:
         }
         return {
             "subtype": "success",
-            "response": {"hookSpecificOutput": denial} if event == BLOCKING_EVENT else {},
+            "response": {"hookSpecificOutput": denial} if event == PRE_TOOL_EVENT else {},
         }
 
 
@@ -265,11 +265,11 @@ def _select_unreplaced_hooks(
     matchers = {_get_matcher(group) for group in new_groups}
     remaining_groups = [
         group
-        for group in hooks.get(BLOCKING_EVENT, ())
+        for group in hooks.get(PRE_TOOL_EVENT, ())
         if matchers.isdisjoint(("", _get_matcher(group)))
     ]
     if remaining_groups:
-        return {BLOCKING_EVENT: remaining_groups}
+        return {PRE_TOOL_EVENT: remaining_groups}
     return {}
 
 

@@ -11,14 +11,7 @@ from collections.abc import Callable, Mapping
 from shim.core.claude.agent_definitions import INHERITED_MODEL, AgentDefinition
 from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.merge import FRONTEND_FIELDS, build_conversation_args
-from shim.core.claude.hooks.callbacks import (
-    AGENT_START_EVENT,
-    AGENT_STOP_EVENT,
-    PROMPT_EVENT,
-    STOP_EVENT,
-    HookCallbacks,
-    HookEvent,
-)
+from shim.core.claude.hooks.callbacks import HookCallbacks, HookEvent
 from shim.core.claude.hooks.commands import (
     HookCommandCall,
     HookCommandResult,
@@ -27,6 +20,15 @@ from shim.core.claude.hooks.commands import (
 )
 from shim.core.claude.messages import parse_json_line
 from shim.core.claude.usage import NO_USAGE, parse_dollars, parse_usage
+from shim.core.policy import (
+    AGENT_START_EVENT,
+    AGENT_STOP_EVENT,
+    PERMISSION_EVENT,
+    PRE_TOOL_EVENT,
+    PROMPT_EVENT,
+    RESULT_EVENTS,
+    STOP_EVENT,
+)
 from shim.core.policy.policy import (
     ANSWER_SOURCE,
     FLAGS_SOURCE,
@@ -43,7 +45,7 @@ from shim.core.reading.values import as_dict, as_list, as_str, get_text
 ContentBlock = Mapping[str, Any]
 MAX_OPEN_REQUESTS = 1000  # the limit for all runs together; a run waits for each answer
 # Hook events of a run. The other events belong to the session.
-TOOL_EVENTS = ("PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest")
+TOOL_EVENTS = (PRE_TOOL_EVENT, *RESULT_EVENTS, PERMISSION_EVENT)
 # The session's flags that are not passed to a run: its agents, and its output for other programs.
 SESSION_FLAGS = ("--agents", "--agent", "--session-mirror", "--include-hook-events")
 REPLY_KINDS = ("text", "thinking", "tool_use")

@@ -10,6 +10,7 @@ from shim.core.claude.argv.models import (
     is_impossible_claude_model,
 )
 from shim.core.errors import FrontendError
+from shim.core.policy import PERMISSION_EVENT
 from shim.core.policy.policy import (
     AGENT_TOOL,
     ANSWER_SOURCE,
@@ -286,7 +287,7 @@ class SessionState:
         """Whether a hook may allow a tool call that is not allowed otherwise."""
         if self.hooks is not None and self.hooks.can_allow_calls:
             return True
-        return any(hook.event == "PermissionRequest" for hook in self.options.event_hooks)
+        return any(hook.event == PERMISSION_EVENT for hook in self.options.event_hooks)
 
     def open_agent_requests(self) -> "AgentRequests":
         """Create and return the list of control requests that running subagents send."""

@@ -3,9 +3,17 @@ settings.
 """
 
 PRE_TOOL_EVENT = "PreToolUse"  # the event of the hooks that decide about tool calls
+PROMPT_EVENT = "UserPromptSubmit"
+RESULT_EVENT, FAILURE_EVENT = "PostToolUse", "PostToolUseFailure"
+RESULT_EVENTS = (RESULT_EVENT, FAILURE_EVENT)
+PERMISSION_EVENT = "PermissionRequest"
+PRE_COMPACT_EVENT, POST_COMPACT_EVENT = "PreCompact", "PostCompact"
+SESSION_START_EVENT, SESSION_END_EVENT = "SessionStart", "SessionEnd"
+STOP_EVENT, STOP_FAILURE_EVENT = "Stop", "StopFailure"
+AGENT_START_EVENT, AGENT_STOP_EVENT = "SubagentStart", "SubagentStop"
 # The events whose hooks are called.
 HOOK_EVENTS = (
-    *(PRE_TOOL_EVENT, "UserPromptSubmit", "PostToolUse", "PostToolUseFailure", "Stop"),
-    *("SessionStart", "SessionEnd", "PreCompact", "PostCompact", "StopFailure"),
-    *("PermissionRequest", "SubagentStart", "SubagentStop"),
+    *(PRE_TOOL_EVENT, PROMPT_EVENT, *RESULT_EVENTS, STOP_EVENT),
+    *(SESSION_START_EVENT, SESSION_END_EVENT, PRE_COMPACT_EVENT, POST_COMPACT_EVENT),
+    *(STOP_FAILURE_EVENT, PERMISSION_EVENT, AGENT_START_EVENT, AGENT_STOP_EVENT),
 )

@@ -6,11 +6,10 @@ version 2.1.330.
 
 from collections.abc import Mapping
 
-from shim.core.policy import PRE_TOOL_EVENT
+from shim.core.policy import PRE_TOOL_EVENT, SESSION_END_EVENT
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list, as_str
 
-SESSION_END_EVENT = "SessionEnd"
 DEFAULT_TIMEOUT_S = 600.0  # the real claude's default
 SESSION_END_TIMEOUT_S = 1.5  # the real claude's default for hooks at the end of a session
 MAX_HOOKS = 100  # the limit per file; a turn with more hooks is refused

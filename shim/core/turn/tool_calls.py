@@ -12,6 +12,7 @@ from shim.core.claude.tool_content import (
     format_tool_result_content,
     is_failed_mcp_result,
 )
+from shim.core.policy import FAILURE_EVENT, PRE_TOOL_EVENT, RESULT_EVENT
 from shim.core.policy.policy import MCP_PREFIX, STRUCTURED_OUTPUT_TOOL, normalize_tool_name
 from shim.core.reading.json_text import REPAIRABLE_TYPES, dump_json
 from shim.core.reading.limits import MAX_CHAR_BYTES, omit_large_images, shorten_strings
@@ -199,7 +200,7 @@ class ToolCalls:
         is_new = self.table.record_repeated_call(key, PERMISSION_REQUEST, tool_input)
         if is_new and not has_same_input and self.hook_events is not None:
             self.hook_events.append(
-                HookEvent("PreToolUse", self.open_calls[key][0], name, tool_input)
+                HookEvent(PRE_TOOL_EVENT, self.open_calls[key][0], name, tool_input)
             )
 
     def replace_call_input(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
@@ -497,7 +498,7 @@ class ToolCalls:
             self._limit_open_calls(written_id)
             key = next((key for key, call in self.open_calls.items() if call[0] == written_id), key)
         if self.hook_events is not None:
-            self.hook_events.append(HookEvent("PreToolUse", written_id, name, vendor_input))
+            self.hook_events.append(HookEvent(PRE_TOOL_EVENT, written_id, name, vendor_input))
         return key, call
 
     def _write_result_and_hook_event(self, call: OpenCall, content: object, is_error: bool) -> None:
@@ -517,9 +518,9 @@ class ToolCalls:
             return
         if not is_error:
             response = build_hook_tool_response(call[1], call[2], content)
-            self.hook_events.append(HookEvent("PostToolUse", *call, response))
+            self.hook_events.append(HookEvent(RESULT_EVENT, *call, response))
         elif not was_refused:
-            self.hook_events.append(HookEvent("PostToolUseFailure", *call, content))
+            self.hook_events.append(HookEvent(FAILURE_EVENT, *call, content))
 
     def _write_result(self, call: OpenCall, content: object, is_error: bool) -> object:
         """Write a tool call's result. Return the content that was written."""
@@ -640,7 +641,7 @@ class ToolCalls:
         evaluator = self._config.evaluator
         written_id = self.open_calls[key][0]
         if is_new and self.hook_events is not None:  # hooks do not have these arguments yet
-            self.hook_events.append(HookEvent("PreToolUse", written_id, name, tool_input))
+            self.hook_events.append(HookEvent(PRE_TOOL_EVENT, written_id, name, tool_input))
         if (
             not is_new
             or source == PERMISSION_REQUEST

@@ -22,17 +22,13 @@ from typing import Any, Literal
 
 from shim.core.api_errors import ApiFailure, TurnEndCause, classify_api_error
 from shim.core.claude.argv.models import OfferedModel
-from shim.core.claude.hooks.callbacks import (
-    STOP_EVENT,
-    STOP_FAILURE_EVENT,
-    HookEvent,
-    build_compaction_events,
-)
+from shim.core.claude.hooks.callbacks import HookEvent, build_compaction_events
 from shim.core.claude.offered_commands import OfferedCommand
 from shim.core.claude.output_writer import OutputWriter
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage, parse_count_or_zero, parse_dollars
 from shim.core.errors import FailedVendorAttempt
+from shim.core.policy import STOP_EVENT, STOP_FAILURE_EVENT
 from shim.core.policy.policy import SUBAGENT_TOOL
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.values import as_str, canonicalize_uuid

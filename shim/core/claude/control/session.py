@@ -27,7 +27,7 @@ from shim.core.claude.control.permission_gate import (
 from shim.core.claude.control.session_hooks import OpenHook, SessionHooks
 from shim.core.claude.control.session_lines import ControlOutputWriter
 from shim.core.claude.hooks.answers import HookDecision, find_permission_hook_decision
-from shim.core.claude.hooks.callbacks import PERMISSION_EVENT, HookEvent
+from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import (
     BYTE_ORDER_MARK,
     PRIORITY_NOW,
@@ -51,7 +51,7 @@ from shim.core.claude.permissions import (
     parse_permission_updates,
 )
 from shim.core.claude.session_state import SessionState
-from shim.core.policy import PRE_TOOL_EVENT
+from shim.core.policy import PERMISSION_EVENT, PRE_TOOL_EVENT
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple

@@ -17,11 +17,6 @@ from shim.core.claude.hooks.answers import (
 )
 from shim.core.claude.hooks.callbacks import (
     MAX_OPEN_HOOKS,
-    PERMISSION_EVENT,
-    PRE_COMPACT_EVENT,
-    PROMPT_EVENT,
-    RESULT_EVENT,
-    RESULT_EVENTS,
     HookContext,
     HookEvent,
     build_hook_input,
@@ -35,7 +30,14 @@ from shim.core.claude.hooks.feedback import (
 )
 from shim.core.claude.permissions import CALL_TOO_LARGE_TEXT, PermissionRequest
 from shim.core.claude.session_state import SessionState
-from shim.core.policy import PRE_TOOL_EVENT
+from shim.core.policy import (
+    PERMISSION_EVENT,
+    PRE_COMPACT_EVENT,
+    PRE_TOOL_EVENT,
+    PROMPT_EVENT,
+    RESULT_EVENT,
+    RESULT_EVENTS,
+)
 from shim.core.policy.policy import Workspace
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.json_text import dump_json

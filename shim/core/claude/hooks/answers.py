@@ -6,8 +6,8 @@ Callbacks of a frontend and commands from Claude's settings files have the same 
 
 from collections.abc import Mapping
 
-from shim.core.claude.hooks.callbacks import MAX_OPEN_HOOKS, PERMISSION_EVENT, PROMPT_EVENT
-from shim.core.policy import PRE_TOOL_EVENT
+from shim.core.claude.hooks.callbacks import MAX_OPEN_HOOKS
+from shim.core.policy import PERMISSION_EVENT, PRE_TOOL_EVENT, PROMPT_EVENT
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_str, get_text

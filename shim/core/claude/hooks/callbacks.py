@@ -13,19 +13,23 @@ import posixpath
 import re
 from collections.abc import Mapping
 
-from shim.core.policy import HOOK_EVENTS, PRE_TOOL_EVENT
-from shim.core.policy.settings_hooks import SESSION_END_EVENT
+from shim.core.policy import (
+    FAILURE_EVENT,
+    HOOK_EVENTS,
+    PERMISSION_EVENT,
+    POST_COMPACT_EVENT,
+    PRE_COMPACT_EVENT,
+    PRE_TOOL_EVENT,
+    PROMPT_EVENT,
+    RESULT_EVENT,
+    SESSION_END_EVENT,
+    SESSION_START_EVENT,
+    STOP_EVENT,
+    STOP_FAILURE_EVENT,
+)
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list, as_str, list_dicts
 
-PROMPT_EVENT = "UserPromptSubmit"
-RESULT_EVENT, FAILURE_EVENT = "PostToolUse", "PostToolUseFailure"
-RESULT_EVENTS = (RESULT_EVENT, FAILURE_EVENT)
-PERMISSION_EVENT = "PermissionRequest"
-PRE_COMPACT_EVENT, POST_COMPACT_EVENT = "PreCompact", "PostCompact"
-SESSION_START_EVENT = "SessionStart"
-STOP_EVENT, STOP_FAILURE_EVENT = "Stop", "StopFailure"
-AGENT_START_EVENT, AGENT_STOP_EVENT = "SubagentStart", "SubagentStop"
 # The member of an event's input that names its trigger.
 TRIGGER_KEYS = {
     PRE_COMPACT_EVENT: "trigger",

@@ -19,19 +19,22 @@ from shim.core.claude.hooks.answers import (
 )
 from shim.core.claude.hooks.callbacks import (
     MATCH_ALL,
-    PERMISSION_EVENT,
-    PROMPT_EVENT,
-    RESULT_EVENTS,
-    SESSION_START_EVENT,
     TOOL_NAMES,
     HookContext,
     HookEvent,
     build_hook_input,
     matches_tool_name,
 )
+from shim.core.policy import (
+    PERMISSION_EVENT,
+    PROMPT_EVENT,
+    RESULT_EVENTS,
+    SESSION_END_EVENT,
+    SESSION_START_EVENT,
+)
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import TOOL_ALIASES, Policy, Workspace, parse_permission_rule
-from shim.core.policy.settings_hooks import SESSION_END_EVENT, SettingsHook
+from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 

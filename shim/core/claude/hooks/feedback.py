@@ -15,19 +15,19 @@ from shim.core.claude.hooks.answers import (
     HookAnswer,
     parse_hook_answer,
 )
-from shim.core.claude.hooks.callbacks import (
+from shim.core.claude.hooks.callbacks import HookEvent
+from shim.core.policy import (
     POST_COMPACT_EVENT,
     PRE_COMPACT_EVENT,
+    PRE_TOOL_EVENT,
     PROMPT_EVENT,
     RESULT_EVENT,
     RESULT_EVENTS,
+    SESSION_END_EVENT,
     SESSION_START_EVENT,
     STOP_EVENT,
     STOP_FAILURE_EVENT,
-    HookEvent,
 )
-from shim.core.policy import PRE_TOOL_EVENT
-from shim.core.policy.settings_hooks import SESSION_END_EVENT
 from shim.core.reading.typed import NamedTuple
 from shim.core.reading.values import as_str
 

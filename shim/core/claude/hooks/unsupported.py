@@ -2,18 +2,19 @@
 
 from collections.abc import Iterable
 
-from shim.core.claude.hooks.callbacks import (
+from shim.core.policy import (
     AGENT_START_EVENT,
     AGENT_STOP_EVENT,
+    HOOK_EVENTS,
     PERMISSION_EVENT,
     POST_COMPACT_EVENT,
     PRE_COMPACT_EVENT,
+    PRE_TOOL_EVENT,
     RESULT_EVENT,
     RESULT_EVENTS,
     SESSION_START_EVENT,
     STOP_EVENT,
 )
-from shim.core.policy import HOOK_EVENTS, PRE_TOOL_EVENT
 from shim.core.policy.policy import UnsupportedRule
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.typed import NamedTuple
