@@ -13,6 +13,7 @@ from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.merge import FRONTEND_FIELDS, build_conversation_args
 from shim.core.claude.hooks.callbacks import HookCallbacks, HookEvent
 from shim.core.claude.hooks.commands import (
+    RUN_EVENTS,
     HookCommandCall,
     HookCommandResult,
     parse_hook_result,
@@ -21,12 +22,11 @@ from shim.core.claude.hooks.commands import (
 from shim.core.claude.messages import parse_json_line
 from shim.core.claude.usage import NO_USAGE, parse_dollars, parse_usage
 from shim.core.policy import (
+    AGENT_EVENTS,
     AGENT_START_EVENT,
     AGENT_STOP_EVENT,
-    PERMISSION_EVENT,
     PRE_TOOL_EVENT,
     PROMPT_EVENT,
-    RESULT_EVENTS,
     STOP_EVENT,
 )
 from shim.core.policy.policy import (
@@ -44,14 +44,14 @@ from shim.core.reading.values import as_dict, as_list, as_str, get_text
 
 ContentBlock = Mapping[str, Any]
 MAX_OPEN_REQUESTS = 1000  # the limit for all runs together; a run waits for each answer
-# Hook events of a run. The other events belong to the session.
-TOOL_EVENTS = (PRE_TOOL_EVENT, *RESULT_EVENTS, PERMISSION_EVENT)
+# The events of a run for which the frontend's callbacks are called.
+CALLBACK_EVENTS = (PRE_TOOL_EVENT, *RUN_EVENTS)
 # The session's flags that are not passed to a run: its agents, and its output for other programs.
 SESSION_FLAGS = ("--agents", "--agent", "--session-mirror", "--include-hook-events")
 REPLY_KINDS = ("text", "thinking", "tool_use")
 RESULT_KINDS = ("tool_result",)
 # The session's events about subagents, by the event of the run that calls their hooks.
-AGENT_EVENTS = {PROMPT_EVENT: AGENT_START_EVENT, STOP_EVENT: AGENT_STOP_EVENT}
+SESSION_EVENT_BY_RUN_EVENT = {PROMPT_EVENT: AGENT_START_EVENT, STOP_EVENT: AGENT_STOP_EVENT}
 # The members of a SubagentStart hook's input, besides those that identify the agent.
 START_KEYS = ("session_id", "transcript_path", "cwd", "prompt_id")
 # The prefix of the callback ids by which a run calls the hook commands of the session's settings.
@@ -228,7 +228,7 @@ class AgentRun:
         if self._session.prompt_id:
             hook_input["prompt_id"] = self._session.prompt_id
         event = as_str(hook_input.get("hook_event_name"))
-        session_event = AGENT_EVENTS.get(event, event)
+        session_event = SESSION_EVENT_BY_RUN_EVENT.get(event, event)
         if session_event == AGENT_START_EVENT:
             hook_input = {key: hook_input[key] for key in START_KEYS if key in hook_input}
         elif session_event == AGENT_STOP_EVENT:
@@ -239,9 +239,9 @@ class AgentRun:
     def _select_hooks(self) -> dict[str, Any]:
         """Return the session's hooks that the run calls, by the run's events."""
         hooks = self._session.hooks
-        selected = {event: hooks[event] for event in TOOL_EVENTS if event in hooks}
+        selected = {event: hooks[event] for event in CALLBACK_EVENTS if event in hooks}
         callbacks = HookCallbacks(hooks)
-        for run_event, session_event in AGENT_EVENTS.items():
+        for run_event, session_event in SESSION_EVENT_BY_RUN_EVENT.items():
             event = HookEvent(session_event, trigger=self._agent_name)
             callback_ids = [
                 *callbacks.list_callback_ids(event),
@@ -371,7 +371,7 @@ def rename_answered_event(response: Mapping[str, Any], session_event: str) -> Ma
     The response of a SubagentStart or SubagentStop hook is converted to a response to the run's
     UserPromptSubmit or Stop event. A SubagentStart hook can only add context.
     """
-    if session_event not in (AGENT_START_EVENT, AGENT_STOP_EVENT):
+    if session_event not in AGENT_EVENTS:
         return response
     answer = as_dict(response.get("response"))
     output = as_dict(answer.get("hookSpecificOutput"))

@@ -43,7 +43,8 @@ DENIAL_TEXT = "PreToolUse:{tool} hook error: {reason}"
 NO_STDERR_TEXT = "No stderr output"
 # The events whose hooks may print context for the model as plain text.
 TEXT_EVENTS = (PROMPT_EVENT, SESSION_START_EVENT)
-# The hooks of a subagent's run. The other events belong to the session.
+# The events whose hook commands a subagent's run calls itself. The hooks of PreToolUse are a part of
+# the policy, and the other events belong to the session.
 RUN_EVENTS = (*RESULT_EVENTS, PERMISSION_EVENT)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from shim.core.policy import (
-    AGENT_START_EVENT,
+    AGENT_EVENTS,
     AGENT_STOP_EVENT,
     HOOK_EVENTS,
     PERMISSION_EVENT,
@@ -148,8 +148,8 @@ def _explain_smaller_effect(event: str, support: HookSupport) -> str:
         return f"hooks block only /compact, and not what {name} compacts itself"
     if event == POST_COMPACT_EVENT:
         return f"{name} does not report its summary"
-    if event in (AGENT_START_EVENT, AGENT_STOP_EVENT) and not support.runs_agents:
+    if event in AGENT_EVENTS and not support.runs_agents:
         return f"these hooks are not called, because the shim runs no subagents over {name}"
-    if event in (AGENT_START_EVENT, AGENT_STOP_EVENT):
+    if event in AGENT_EVENTS:
         return f"these hooks are called for the agents of the session, not for those of {name}"
     return ""
