@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.adapter.adapter import ChildInput, LaunchRequest
+from shim.core.claude.control_responses import build_error_response, build_response_line
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump_json
@@ -84,20 +85,15 @@ class ClaudeInput(ChildInput):
 
 def encode_control_response(response: Mapping[str, Any]) -> bytes:
     """Encode the response to a control request from the child."""
-    return _encode_line({"type": "control_response", "response": response})
+    return _encode_line(build_response_line(response))
 
 
 def encode_unsupported_request_error(request_id: str, subtype: object) -> bytes:
     """Encode an error response to an unsupported control request. Without a response, the child
     would wait forever.
     """
-    return encode_control_response(
-        {
-            "subtype": "error",
-            "request_id": request_id,
-            "error": f"Unsupported control request: {subtype}",
-        }
-    )
+    error = f"Unsupported control request: {subtype}"
+    return encode_control_response(build_error_response(request_id, error))
 
 
 def _encode_line(value: object) -> bytes:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from shim.core.claude.agent_definitions import INHERITED_MODEL, AgentDefinition
 from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.merge import FRONTEND_FIELDS, build_conversation_args
+from shim.core.claude.control_responses import build_error_response, build_response_line
 from shim.core.claude.hooks.callbacks import HookCallbacks, HookEvent
 from shim.core.claude.hooks.commands import (
     RUN_EVENTS,
@@ -278,9 +279,7 @@ class AgentRun:
         request calls a hook, otherwise "".
         """
         answer = rename_answered_event(response, hook_event)
-        self.queue_line(
-            {"type": "control_response", "response": {**answer, "request_id": request_id}}
-        )
+        self.queue_line(build_response_line({**answer, "request_id": request_id}))
 
     def start(self) -> None:
         """Queue the lines that start the run."""
@@ -418,10 +417,11 @@ class AgentRequests:
         line = {"type": "control_request", "request_id": request_id, "request": request}
         data = dump_json(line) + b"\n"
         if len(data) > self._max_line_bytes or len(self._open) >= MAX_OPEN_REQUESTS:
-            error = "the request cannot be sent to the frontend"
-            run.answer_request(
-                event.get("request_id"), {"subtype": "error", "error": error}, hook_event
+            run_request_id = event.get("request_id")
+            response = build_error_response(
+                run_request_id, "the request cannot be sent to the frontend"
             )
+            run.answer_request(run_request_id, response, hook_event)
             return
         self._open[request_id] = run, event.get("request_id"), hook_event
         self._lines.append(data)
