@@ -13,17 +13,15 @@ from shim.core.claude.argv.flags import Invocation
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.reading import MAX_LINE_BYTES
-from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
+from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.core.reading.values import MAX_NUMBER
 from shim.io.stderr import LOG_LEVELS
 
 if TYPE_CHECKING:
-    from shim.profiles.check.config_node import ConfigNode
+    from shim.profiles.check.config_node import ConfigKeys, ConfigNode
+    from shim.state.settings_file import Table
 
 JOIN_FILE = "join.json"  # in the folder of the fleet
-
-Table = Mapping[str, Any]
-Keys = tuple[str | int, ...]
 
 # Size limits for a recording. The default is enough for a day with a verbose vendor. The minimum is
 # enough for one turn.
@@ -98,12 +96,14 @@ class ShimSettings(NamedTuple):
     path: str = ""  # the path of the settings file
 
     def create_invalid_value_error(
-        self, keys: Keys, allowed: Collection[str], value: object
+        self, keys: "ConfigKeys", allowed: Collection[str], value: object
     ) -> FrontendError:
         """Create the error for a value in the settings file that is not `allowed`."""
         return _create_node(self.path, keys, value).build_choice_error(allowed)
 
-    def create_unknown_key_error(self, keys: Keys, allowed: Collection[str]) -> FrontendError:
+    def create_unknown_key_error(
+        self, keys: "ConfigKeys", allowed: Collection[str]
+    ) -> FrontendError:
         """Create the error for a key in the settings file that is not `allowed`."""
         return _create_node(self.path, keys, None).build_unknown_key_error(allowed)
 
@@ -261,7 +261,7 @@ def load_shim_settings(
     )
 
 
-def _load_table(path: str, *, must_exist: bool) -> Table:
+def _load_table(path: str, *, must_exist: bool) -> "Table":
     """Load the settings file as a checked TOML table. Return {} if the file does not exist and is
     optional.
     """
@@ -274,14 +274,16 @@ def _load_table(path: str, *, must_exist: bool) -> Table:
     return table
 
 
-def _create_value_error(path: str, keys: Keys, value: object, allowed: str) -> FrontendError:
+def _create_value_error(
+    path: str, keys: "ConfigKeys", value: object, allowed: str
+) -> FrontendError:
     """Create the error for a value in the settings file that is not `allowed`."""
     from shim.state.settings_file import create_invalid_value_error
 
     return create_invalid_value_error(path, keys, value, allowed)
 
 
-def _create_node(path: str, keys: Keys, value: object) -> "ConfigNode":
+def _create_node(path: str, keys: "ConfigKeys", value: object) -> "ConfigNode":
     """Create the config node for an invalid value in the settings file."""
     from shim.state.settings_file import create_config_node
 
@@ -300,7 +302,7 @@ SWITCH_VALUES = {"1": True, "true": True, "0": False, "false": False}
 
 
 def _parse_bridge(
-    path: str, environment: Mapping[str, str], table: Table
+    path: str, environment: Mapping[str, str], table: "Table"
 ) -> BackgroundSessionSettings:
     switch = environment.get("SHIM_BRIDGE")
     if switch and switch not in SWITCH_VALUES:
@@ -339,7 +341,7 @@ SDK_LINE_BYTES = 1_000_000  # the longest line that the Python SDK reads (contra
 MIN_LINE_BYTES = 10_000  # a shorter line could not hold a message
 
 
-def _resolve_max_line_bytes(path: str, environment: Mapping[str, str], table: Table) -> int:
+def _resolve_max_line_bytes(path: str, environment: Mapping[str, str], table: "Table") -> int:
     """Return the size limit for an output line in bytes. The default value depends on the
     frontend, because an SDK reads longer lines.
     """
@@ -359,14 +361,14 @@ def _resolve_max_line_bytes(path: str, environment: Mapping[str, str], table: Ta
     return number
 
 
-def _parse_bytes(path: str, table: Table, key: str, default: int, minimum: int) -> int:
+def _parse_bytes(path: str, table: "Table", key: str, default: int, minimum: int) -> int:
     value = table.get(key, default)
     if value < minimum:
         raise _create_value_error(path, (key,), value, f"a number of bytes, at least {minimum}")
     return int(value)
 
 
-def _parse_record_path(path: str, table: Table) -> str:
+def _parse_record_path(path: str, table: "Table") -> str:
     """Return the path for recordings. The path must be absolute, because a settings file has no
     working directory.
     """
@@ -398,7 +400,7 @@ def resolve_recording_path(
     )
 
 
-def _parse_timeouts(environment: Mapping[str, str], table: Table) -> dict[str, float]:
+def _parse_timeouts(environment: Mapping[str, str], table: "Table") -> dict[str, float]:
     timeouts = {name: float(table[name]) for name in DEFAULT_TIMEOUTS_S if name in table}
     for name, variable in TIMEOUT_VARIABLES.items():
         if value := environment.get(variable):
@@ -452,7 +454,7 @@ def _resolve_choice(
     key: str,
     flag: str | None,
     environment: Mapping[str, str],
-    table: Table,
+    table: "Table",
     default: str,
 ) -> str:
     for source, value in _list_overrides(key, flag, environment):
@@ -469,7 +471,7 @@ def _resolve_choice(
 
 
 def _resolve_log(
-    path: str, flag: str | None, environment: Mapping[str, str], table: Table
+    path: str, flag: str | None, environment: Mapping[str, str], table: "Table"
 ) -> str | None:
     """Return LEVEL or LEVEL:FILE from the first source that configures the log, or None. Raise
     FrontendError for an unknown level.
@@ -500,7 +502,7 @@ def _create_choice_error(source: str, value: str, allowed: Collection[str]) -> F
     )
 
 
-def _parse_vendor(table: Table) -> VendorSettings:
+def _parse_vendor(table: "Table") -> VendorSettings:
     lists = {key: tuple(table[key]) for key in ("args", "launcher") if key in table}
     env = {name: str(value) for name, value in table.get("env", {}).items()}
     return VendorSettings(**{**table, **lists, "env": env})

@@ -15,12 +15,11 @@ from shim.core.reading.values import MAX_NUMBER, is_valid_vendor_name
 from shim.state.files import open_regular_file
 
 if TYPE_CHECKING:
-    from shim.profiles.check.config_node import ConfigNode
+    from shim.profiles.check.config_node import ConfigKeys, ConfigNode
 
 MAX_CONFIG_BYTES = 1024 * 1024  # the size limit for a settings file
 
 Table = Mapping[str, Any]
-Keys = tuple[str | int, ...]
 
 # The kinds of values.
 TEXT = "a string"
@@ -101,7 +100,7 @@ def check_settings(
 
 def _check_vendor_settings(
     path: str,
-    keys: Keys,
+    keys: "ConfigKeys",
     settings: Table,
     drivers: Collection[str],
     timeout_kinds: Mapping[str, str],
@@ -119,7 +118,7 @@ def _check_vendor_settings(
         raise node.build_choice_error(drivers)
 
 
-def _check_program(path: str, keys: Keys, value: str | list[str]) -> None:
+def _check_program(path: str, keys: "ConfigKeys", value: str | list[str]) -> None:
     """Raise FrontendError if the path of a program or a command prefix is relative to the working
     directory.
     """
@@ -173,7 +172,7 @@ def read_settings_file(path: str) -> bytes:
 
 
 def _check_table(
-    path: str, parent_keys: Keys, table: Table, value_kinds: Mapping[str, str]
+    path: str, parent_keys: "ConfigKeys", table: Table, value_kinds: Mapping[str, str]
 ) -> None:
     """Raise FrontendError for a key that is not in `value_kinds`, and for a value of the wrong
     kind.
@@ -221,12 +220,14 @@ def _matches_kind(value: object, kind: str) -> bool:
     return all(isinstance(item, str) for item in value)
 
 
-def create_invalid_value_error(path: str, keys: Keys, value: object, allowed: str) -> FrontendError:
+def create_invalid_value_error(
+    path: str, keys: "ConfigKeys", value: object, allowed: str
+) -> FrontendError:
     """Create the error for a value that is not `allowed`."""
     return create_config_node(path, keys, value).build_error(allowed)
 
 
-def create_config_node(path: str, keys: Keys, value: object) -> "ConfigNode":
+def create_config_node(path: str, keys: "ConfigKeys", value: object) -> "ConfigNode":
     """Return the config node for an invalid value in the settings file. The value's line number is
     determined only when the error message is built.
     """
