@@ -802,6 +802,25 @@ def test_hooks_receive_calls_and_a_hook_denial_is_sent_to_the_vendor(box, talk):
     assert done.lines[-1]["type"] == "result"
 
 
+def test_hook_command_before_a_call_receives_the_prompt_id_and_the_effort(real_box, tmp_path):
+    """The real claude names both in the input of PreToolUse (contract 6.5)."""
+    commands = {
+        event: [{"hooks": [{"type": "command", "command": f"cat > {tmp_path / event}; {more}"}]}]
+        for event, more in (("UserPromptSubmit", "true"), ("PreToolUse", "exit 2"))
+    }
+    flags = (*ASKING, "--effort", "high", "--settings", json.dumps({"hooks": commands}))
+    child = asking_child(real_box, returns("refused", True))
+    with real_box.start_conversation(child, *flags, vendor="qwen") as running:
+        running.send_lines(user("go"))
+        running.read_until(b'"type":"result"')
+        running.end_input()
+    message_input, call_input = (
+        json.loads((tmp_path / event).read_text()) for event in ("UserPromptSubmit", "PreToolUse")
+    )
+    assert call_input["effort"] == {"level": "high"}
+    assert call_input["prompt_id"] and call_input["prompt_id"] == message_input["prompt_id"]
+
+
 def test_driver_setting_can_start_a_new_child_per_message(box, talk):
     box.write_settings('[vendors.qwen]\ndriver = "one-way"\n')
     child = box.create_fake(

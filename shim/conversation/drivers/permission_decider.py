@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.call_decisions import ToolCallDecisions
 from shim.core.claude.control import ControlSession
-from shim.core.claude.hooks.callbacks import HOOK_TIMEOUT_S, HookContext, HookEvent
+from shim.core.claude.hooks.callbacks import HOOK_TIMEOUT_S, HookEvent
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.policy import PRE_TOOL_EVENT
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
@@ -119,15 +119,13 @@ class PermissionDecider:
         from shim.conversation.drivers.hook_runner import run_hooks
 
         launcher = self._launcher
-        state = launcher.session_state
-        context = HookContext(state.options.session_id, state.options.find_transcript(), state.mode)
         call = HookEvent(PRE_TOOL_EVENT, request.call_id, request.tool, request.tool_input)
         with anyio.CancelScope() as scope:
             self._hook_scopes[request.request_id] = scope
             hook_decision = await run_hooks(
                 launcher.policy,
                 call,
-                context,
+                self._control.hooks.build_context(),
                 launcher.child_environment,
                 partial(self._control.hooks.accept_result_before_call, call),
             )

@@ -164,9 +164,10 @@ class SessionHooks:
         """
         self._call_starts[call_id] = self._state.options.elapsed_ms()
 
-    def _build_hook_input(self, event: HookEvent) -> dict[str, Any]:
+    def build_context(self) -> HookContext:
+        """Return the members of a hook's input that describe the session."""
         state = self._state
-        context = HookContext(
+        return HookContext(
             state.options.session_id,
             state.options.find_transcript(),
             state.mode,
@@ -174,7 +175,6 @@ class SessionHooks:
             state.prompt_id,
             state.effort,
         )
-        return build_hook_input(event, context)
 
     def send_callbacks(self, event: HookEvent) -> None:
         """Send an event to the frontend's hook callbacks."""
@@ -184,7 +184,7 @@ class SessionHooks:
             request = {
                 "subtype": "hook_callback",
                 "callback_id": callback_id,
-                "input": self._build_hook_input(event),
+                "input": build_hook_input(event, self.build_context()),
                 "tool_use_id": event.call_id or self._create_id(),
             }
             request_id = self._create_id()
@@ -231,7 +231,7 @@ class SessionHooks:
         selected_hooks = select_hooks(hooks, event, workspace)
         if not selected_hooks:
             return []
-        stdin = dump_json(self._build_hook_input(event)) + b"\n"
+        stdin = dump_json(build_hook_input(event, self.build_context())) + b"\n"
         return [HookCommandCall(hook, event, stdin, self._create_id()) for hook in selected_hooks]
 
     @property
