@@ -192,29 +192,13 @@ def answer_permission_prompt(
     Example: shim bridge answer 1f0c deny --message "not in this folder"
     """
     *prompt_ids, behavior = words
-    if behavior not in DECISIONS or len(prompt_ids) > 1:
-        raise typer.BadParameter(
-            "expected `allow` or `deny`, after at most one prompt id", param_hint="ANSWER"
-        )
-    if behavior == "deny" and (given or always):
-        param_hint = "--always"
-        if given:
-            param_hint = "--input"
-        raise typer.BadParameter("can only be used with `allow`", param_hint=param_hint)
-    if behavior == "allow" and message:
-        raise typer.BadParameter(
-            "can only be used with `deny`; `shim bridge say` sends a message",
-            param_hint="--message",
-        )
+    _check_answer_arguments(behavior, prompt_ids, message, given, always=always)
     replacement_input = None
     if given:
         replacement_input = _parse_input(given)
     record = resolve_session_reference(session)
     if record.machine:
-        options = ["--always"] if always else []
-        for name, value in (("--message", message), ("--input", given)):
-            if value:
-                options += [name, value]
+        options = _list_answer_options(message, given, always=always)
         _run_bridge_command_on_machine(record, "answer", [*options, "--", *words])
     if not record.is_running:
         raise FrontendError(
@@ -232,6 +216,45 @@ def answer_permission_prompt(
         replacement_input=replacement_input,
         always=always,
     )
+    _send_decision(record, prompt_id, decision)
+    print_line("allowed" if behavior == "allow" else "denied")
+
+
+def _check_answer_arguments(
+    behavior: str, prompt_ids: Sequence[str], message: str, input_text: str, *, always: bool
+) -> None:
+    """Raise BadParameter if the answer is invalid, or if an option cannot be used with it."""
+    if behavior not in DECISIONS or len(prompt_ids) > 1:
+        raise typer.BadParameter(
+            "expected `allow` or `deny`, after at most one prompt id", param_hint="ANSWER"
+        )
+    if behavior == "deny" and (input_text or always):
+        param_hint = "--always"
+        if input_text:
+            param_hint = "--input"
+        raise typer.BadParameter("can only be used with `allow`", param_hint=param_hint)
+    if behavior == "allow" and message:
+        raise typer.BadParameter(
+            "can only be used with `deny`; `shim bridge say` sends a message",
+            param_hint="--message",
+        )
+
+
+def _list_answer_options(message: str, input_text: str, *, always: bool) -> list[str]:
+    """Return the options of `shim bridge answer` on another machine."""
+    options = []
+    if always:
+        options.append("--always")
+    for name, value in (("--message", message), ("--input", input_text)):
+        if value:
+            options += [name, value]
+    return options
+
+
+def _send_decision(record: SessionRecord, prompt_id: str, decision: Mapping[str, Any]) -> None:
+    """Send the answer to a permission prompt. Raise FrontendError if another client has already
+    answered.
+    """
     frame = {"kind": "answer", "question": prompt_id, "decision": decision}
     # The client name is unique, so that the reply to this command can be recognized.
     client_name = f"shim bridge answer {create_uuid()[:8]}"
@@ -250,7 +273,6 @@ def answer_permission_prompt(
                 f"the prompt was already answered: {reply['how']}, by "
                 f"{escape_control_chars(str(resolver))}"
             )
-    print_line("allowed" if behavior == "allow" else "denied")
 
 
 def stop_sessions(
