@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from shim.adapters import VENDORS, get_adapter
 from shim.conversation.drivers.context import (
@@ -57,64 +57,14 @@ def build_session_state(
     vendor of the list may serve the session later.
     """
     invocation = context.invocation
-    settings = context.settings
-    started_at = time.monotonic()
-
-    def find_adapter(vendor_name: str) -> Adapter:
-        if vendor_name == plan.adapter.display_name or vendor_name not in VENDORS:
-            return plan.adapter
-        return get_adapter(vendor_name, without_passthrough=True)
-
-    def list_models() -> Sequence[OfferedModel]:
-        adapter = find_adapter(state.vendor.display_name)
-        environment = vendor_list.build_environment(state.vendor.display_name)
-        return list_known_models(adapter, settings, environment, context.cwd)
-
-    def load_vendor_commands() -> "tuple[OfferedCommand, ...]":
-        from shim.state.stored_commands import load_offered_commands
-
-        adapter = find_adapter(state.vendor.display_name)
-        return load_offered_commands(adapter.name, context.environment, context.cwd)
-
-    def find_transcript() -> str:
-        if not plan.keeps_transcript:
-            return ""
-        from shim.io.transcript import build_transcript_path
-
-        return build_transcript_path(context.environment, context.cwd, state.options.session_id)
-
-    options = SessionOptions(
-        session_id,
-        context.cwd,
-        os.getpid(),
-        allows_bypass=invocation.skip_permissions
-        or invocation.allow_skip_permissions
-        or mode == BYPASS_MODE,
-        state_events=resolve_session_state_event_visibility(context.environment),
-        echoes_messages=invocation.replay_user_messages,
-        max_line_bytes=settings.max_line_bytes,
-        validate_model=lambda model: _resolve_model(model, state.vendor.display_name),
-        map_model=lambda model: resolve_vendor_model(
-            model, find_adapter(state.vendor.display_name), settings
-        ),
-        list_models=list_models,
-        elapsed_ms=lambda: int((time.monotonic() - started_at) * 1000),
-        output_style=context.claude_settings.output_style or SessionOptions("").output_style,
-        find_transcript=find_transcript,
-        claude_settings=context.claude_settings,
-        load_setting_sources=lambda: load_setting_sources(
-            invocation, context.environment, context.cwd
-        ),
-        read_file=_read_regular_file,
-        load_settings=lambda: load_claude_settings(invocation, context.environment, context.cwd),
+    options = _build_session_options(
+        context,
+        plan,
+        vendor_list,
+        lambda: state,
+        mode=mode,
+        session_id=session_id,
         keeps_session_id=keeps_session_id,
-        answers_commands=plan.answers_commands,
-        has_commands=not any(name == DISABLE_COMMANDS_FLAG for name, _ in invocation.other_flags),
-        load_commands=lambda: _load_commands(context, plan),
-        load_vendor_commands=load_vendor_commands,
-        start_trigger=_find_start_trigger(invocation),
-        shows_hook_events=any(name == HOOK_EVENTS_FLAG for name, _ in invocation.other_flags),
-        event_hooks=list_event_hooks(context),
     )
     state = SessionState(
         options,
@@ -131,6 +81,98 @@ def build_session_state(
         _report_excluded_commands(state, context, plan)
     _add_agents(state, plan, agents)
     return state
+
+
+def _build_session_options(
+    context: ConversationContext,
+    plan: ConversationPlan,
+    vendor_list: FallbackVendorList,
+    get_state: Callable[[], SessionState],
+    *,
+    mode: str,
+    session_id: str,
+    keeps_session_id: bool,
+) -> SessionOptions:
+    """Return the options of a session. `get_state` returns the session's state, whose vendor and
+    session id may change. The state is created after its options, so it is only read later.
+    """
+    invocation = context.invocation
+    settings = context.settings
+    started_at = time.monotonic()
+    return SessionOptions(
+        session_id,
+        context.cwd,
+        os.getpid(),
+        allows_bypass=invocation.skip_permissions
+        or invocation.allow_skip_permissions
+        or mode == BYPASS_MODE,
+        state_events=resolve_session_state_event_visibility(context.environment),
+        echoes_messages=invocation.replay_user_messages,
+        max_line_bytes=settings.max_line_bytes,
+        validate_model=lambda model: _resolve_model(model, get_state().vendor.display_name),
+        map_model=lambda model: resolve_vendor_model(
+            model, _find_adapter(plan, get_state().vendor.display_name), settings
+        ),
+        list_models=lambda: _list_models(context, plan, vendor_list, get_state()),
+        elapsed_ms=lambda: int((time.monotonic() - started_at) * 1000),
+        output_style=context.claude_settings.output_style or SessionOptions("").output_style,
+        find_transcript=lambda: _find_transcript(context, plan, get_state()),
+        claude_settings=context.claude_settings,
+        load_setting_sources=lambda: load_setting_sources(
+            invocation, context.environment, context.cwd
+        ),
+        read_file=_read_regular_file,
+        load_settings=lambda: load_claude_settings(invocation, context.environment, context.cwd),
+        keeps_session_id=keeps_session_id,
+        answers_commands=plan.answers_commands,
+        has_commands=not any(name == DISABLE_COMMANDS_FLAG for name, _ in invocation.other_flags),
+        load_commands=lambda: _load_commands(context, plan),
+        load_vendor_commands=lambda: _load_vendor_commands(context, plan, get_state()),
+        start_trigger=_find_start_trigger(invocation),
+        shows_hook_events=any(name == HOOK_EVENTS_FLAG for name, _ in invocation.other_flags),
+        event_hooks=list_event_hooks(context),
+    )
+
+
+def _find_adapter(plan: ConversationPlan, vendor_name: str) -> Adapter:
+    """Return the adapter of a vendor. The name may be that of a replayed recording."""
+    if vendor_name == plan.adapter.display_name or vendor_name not in VENDORS:
+        return plan.adapter
+    return get_adapter(vendor_name, without_passthrough=True)
+
+
+def _list_models(
+    context: ConversationContext,
+    plan: ConversationPlan,
+    vendor_list: FallbackVendorList,
+    state: SessionState,
+) -> Sequence[OfferedModel]:
+    """Return the models that the session's vendor offers."""
+    vendor_name = state.vendor.display_name
+    adapter = _find_adapter(plan, vendor_name)
+    environment = vendor_list.build_environment(vendor_name)
+    return list_known_models(adapter, context.settings, environment, context.cwd)
+
+
+def _load_vendor_commands(
+    context: ConversationContext, plan: ConversationPlan, state: SessionState
+) -> "tuple[OfferedCommand, ...]":
+    """Return the commands of the session's vendor."""
+    from shim.state.stored_commands import load_offered_commands
+
+    adapter = _find_adapter(plan, state.vendor.display_name)
+    return load_offered_commands(adapter.name, context.environment, context.cwd)
+
+
+def _find_transcript(
+    context: ConversationContext, plan: ConversationPlan, state: SessionState
+) -> str:
+    """Return the path of the session's transcript, or "" if none is written."""
+    if not plan.keeps_transcript:
+        return ""
+    from shim.io.transcript import build_transcript_path
+
+    return build_transcript_path(context.environment, context.cwd, state.options.session_id)
 
 
 def build_vendor_capabilities(
