@@ -513,11 +513,7 @@ def prepare_conversation(
     them.
     """
     environment = os.environ
-    cwd = get_working_directory()
-    if not cwd:
-        raise FrontendError(
-            "the working directory no longer exists", hint="run the command from another folder"
-        )
+    cwd = _get_existing_working_directory()
     if settings is None:
         settings = config.load_shim_settings(invocation, environment, installed)
     register_user_profiles(environment, invocation.shim_config)
@@ -534,23 +530,13 @@ def prepare_conversation(
     if vendor_list.has_several:
         invocation, claude_settings = _load_claude_settings(invocation, cwd)
     adapter = _select_adapter(vendors, invocation, is_dry=launcher_class.is_dry)
-    partial = invocation.partial
-    if not partial:
-        partial = DIALECTS[settings.dialect].streams_fragments
     invocation = invocation._replace(
         model=vendor_list.select_vendor_model(adapter.name, vendors.choice.model),
-        partial=partial,
+        partial=invocation.partial or DIALECTS[settings.dialect].streams_fragments,
     )
     if adapter.name in config.TWIN_VENDORS:
-        from shim.process.twin_vendors import choose_adapter_of_installed_cli
-
-        adapter = choose_adapter_of_installed_cli(
-            adapter,
-            settings.get_vendor_settings(adapter.name),
-            os.environ,
-            cwd,
-            without_passthrough=vendor_list.is_translated,
-            cache_only=launcher_class.uses_remembered_help,
+        adapter = _choose_installed_twin(
+            adapter, vendor_list, settings, cwd, cache_only=launcher_class.uses_remembered_help
         )
     mcp_servers: Mapping[str, Any] = {}
     # A real claude reads its settings files itself.
@@ -584,6 +570,37 @@ def prepare_conversation(
         launcher_class,
         display_name,
         read_input,
+    )
+
+
+def _get_existing_working_directory() -> str:
+    """Return the working directory. Raise FrontendError if it has been removed."""
+    cwd = get_working_directory()
+    if not cwd:
+        raise FrontendError(
+            "the working directory no longer exists", hint="run the command from another folder"
+        )
+    return cwd
+
+
+def _choose_installed_twin(
+    adapter: "Adapter",
+    vendor_list: FallbackVendorList,
+    settings: config.ShimSettings,
+    cwd: str,
+    *,
+    cache_only: bool,
+) -> "Adapter":
+    """Return the adapter of the installed program, for a vendor in TWIN_VENDORS."""
+    from shim.process.twin_vendors import choose_adapter_of_installed_cli
+
+    return choose_adapter_of_installed_cli(
+        adapter,
+        settings.get_vendor_settings(adapter.name),
+        os.environ,
+        cwd,
+        without_passthrough=vendor_list.is_translated,
+        cache_only=cache_only,
     )
 
 
