@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from shim.adapters import VENDORS, get_adapter
 from shim.commands.doctor.abilities import list_workspace_trust_args
@@ -211,6 +212,15 @@ def _downgrade_problems(
     ]
 
 
+class CheckedProgram(NamedTuple):
+    """What the check of a vendor's program has found."""
+
+    program: str | None = None  # the path of the program, or None if it is not installed
+    version: str | None = None
+    version_check: VersionCheck = VersionCheck()
+    findings: Sequence[DiagnosisFinding] = ()
+
+
 def check_vendor(
     adapter: Adapter,
     vendor_settings: VendorSettings,
@@ -227,80 +237,112 @@ def check_vendor(
     adapter = choose_adapter_of_installed_cli(adapter, vendor_settings, environment, cwd).copy_with(
         name=adapter.name
     )
-    program = None
-    if adapter.cli.bundled_module:
-        program = "bundled"
-    version = None
     findings = list[DiagnosisFinding]()
+    note = adapter.cli.unreleased_note
+    if note:
+        findings.append(DiagnosisFinding(WARNING if is_required else NOTE, note))
+    checked = CheckedProgram()
+    if adapter.cli.bundled_module:
+        checked = CheckedProgram("bundled")
+    elif is_required or vendor_settings.bin or not note:
+        checked = _check_program(
+            adapter,
+            vendor_settings,
+            environment,
+            cwd,
+            is_required=is_required,
+            timeout_s=timeout_s,
+            login_error_message=login_error_message,
+        )
+    findings += checked.findings
+    is_unattended = adapter.unattended and not checked.version_check.distrust
+    if is_unattended and (is_required or checked.program is not None):
+        unsupported_arg = find_unsupported_argument(adapter, vendor_settings, environment, cwd)
+        findings.append(_build_unattended_finding(adapter, vendor_settings, unsupported_arg))
+    if checked.program is not None:
+        findings += _check_trust_prompt(adapter, vendor_settings)
+    return VendorDiagnosis(
+        adapter.name,
+        checked.program,
+        checked.version,
+        adapter.version_probe.tested_range,
+        adapter.version_probe.classify_version(checked.version),
+        adapter.unattended or bool(checked.version_check.distrust),
+        findings,
+    )
+
+
+def _check_program(
+    adapter: Adapter,
+    vendor_settings: VendorSettings,
+    environment: Mapping[str, str],
+    cwd: str,
+    *,
+    is_required: bool,
+    timeout_s: float | None,
+    login_error_message: str | None,
+) -> CheckedProgram:
+    """Check that a vendor's program is installed and can run, then its version and its login."""
     level = WARNING
     if is_required:
         level = PROBLEM
-    version_check = VersionCheck()
-    if adapter.cli.unreleased_note:
-        findings.append(
-            DiagnosisFinding(WARNING if is_required else NOTE, adapter.cli.unreleased_note)
+    try:
+        probe = create_program_probe(
+            adapter,
+            vendor_settings,
+            environment,
+            cwd,
+            timeout_s or probes.INTERACTIVE_TIMEOUT_S,
         )
-    if program is None and (is_required or vendor_settings.bin or not adapter.cli.unreleased_note):
-        try:
-            probe = create_program_probe(
-                adapter,
-                vendor_settings,
-                environment,
-                cwd,
-                timeout_s or probes.INTERACTIVE_TIMEOUT_S,
-            )
-        except ShimError as error:
-            missing_level = NOTE
-            if is_required or vendor_settings.bin or vendor_settings.launcher:
-                missing_level = level
-            findings.append(DiagnosisFinding(missing_level, str(error), error.hint))
-            findings += _list_ignored_programs(adapter, environment, cwd, level)
-        else:
-            program = probe.program
-            findings += _check_interpreter(
-                program, build_child_environment(adapter, vendor_settings, environment), level
-            )
-            if not findings:
-                version = probe.ask_version(adapter.version_probe, refresh=True)
-                if adapter.cli.two_way_help_texts and version:
-                    probe.get_help_text()  # caches the help text for turns
-                if is_required and version:
-                    probe.cache_models(adapter.cli.model_probe)
-                version_check = check_probed_version(adapter, vendor_settings, probe, version)
-                is_silent = version is None and not probe.has_answer
-                # In all other cases, `_check_promises` reports the version.
-                if is_silent or not version_check.distrust:
-                    findings += _check_version(adapter, version, probe, level)
-                reason = "the program's version is not recognized"
-                if not is_silent:
-                    reason = version_check.distrust
-                findings += _check_promises(
-                    adapter, vendor_settings, version_check, reason, environment
-                )
-                findings += _check_login(
-                    adapter, probe if version else None, login_error_message, level
-                )
-    if adapter.unattended and not version_check.distrust and (is_required or program is not None):
-        findings.append(
-            _build_unattended_finding(
-                adapter,
-                vendor_settings,
-                find_unsupported_argument(adapter, vendor_settings, environment, cwd),
-            )
-        )
-    if program is not None:
-        findings += _check_trust_prompt(adapter, vendor_settings)
-    version_class = adapter.version_probe.classify_version(version)
-    unattended = adapter.unattended or bool(version_check.distrust)
-    return VendorDiagnosis(
-        adapter.name,
-        program,
-        version,
-        adapter.version_probe.tested_range,
-        version_class,
-        unattended,
-        findings,
+    except ShimError as error:
+        missing_level = NOTE
+        if is_required or vendor_settings.bin or vendor_settings.launcher:
+            missing_level = level
+        missing_program = DiagnosisFinding(missing_level, str(error), error.hint)
+        ignored_programs = _list_ignored_programs(adapter, environment, cwd, level)
+        return CheckedProgram(findings=[missing_program, *ignored_programs])
+    child_environment = build_child_environment(adapter, vendor_settings, environment)
+    findings = _check_interpreter(probe.program, child_environment, level)
+    if findings or adapter.cli.unreleased_note:  # an unreleased program has no tested versions
+        return CheckedProgram(probe.program, findings=findings)
+    version = probe.ask_version(adapter.version_probe, refresh=True)
+    if version:
+        _cache_answers(adapter, probe, caches_models=is_required)
+    version_check = check_probed_version(adapter, vendor_settings, probe, version)
+    findings = _check_version_and_promises(
+        adapter, vendor_settings, version_check, version, probe, level, environment
     )
+    findings += _check_login(adapter, probe if version else None, login_error_message, level)
+    return CheckedProgram(probe.program, version, version_check, findings)
+
+
+def _cache_answers(adapter: Adapter, probe: ProgramProbe, *, caches_models: bool) -> None:
+    """Ask the program what turns need to know. The probe stores the answers."""
+    if adapter.cli.two_way_help_texts:
+        probe.get_help_text()
+    if caches_models:
+        probe.cache_models(adapter.cli.model_probe)
+
+
+def _check_version_and_promises(
+    adapter: Adapter,
+    vendor_settings: VendorSettings,
+    version_check: VersionCheck,
+    version: str | None,
+    probe: ProgramProbe,
+    level: str,
+    environment: Mapping[str, str],
+) -> list[DiagnosisFinding]:
+    """Return the findings about a program's version, and about what its profile guarantees."""
+    findings = []
+    is_silent = version is None and not probe.has_answer
+    # In all other cases, `_check_promises` reports the version.
+    if is_silent or not version_check.distrust:
+        findings += _check_version(adapter, version, probe, level)
+    reason = version_check.distrust
+    if is_silent:
+        reason = "the program's version is not recognized"
+    return findings + _check_promises(adapter, vendor_settings, version_check, reason, environment)
 
 
 def _list_ignored_programs(
