@@ -38,6 +38,7 @@ from shim.conversation.drivers.open_translation import (
 )
 from shim.core.errors import CommandUsageError, ShimError
 from shim.core.reading.values import escape_control_chars
+from shim.core.turn.outcome import ChildExit
 from shim.process.environment import get_working_directory
 from shim.process.exit_status import parse_exit_status
 from shim.state.config import CHOICES
@@ -192,34 +193,21 @@ def translate_file(
     Example: shim translate pi run.ndjson --exit 0 --partial
     """
     from shim.core.claude.writer import TERMINATORS
-    from shim.core.reading.values import canonicalize_uuid
 
     get_adapter(vendor)
     check_option_value(CHOICES["dialect"], dialect, "--dialect")
     check_option_value(TERMINATORS, terminator, "--terminator")
-    if session_id is not None and canonicalize_uuid(session_id) is None:
-        raise typer.BadParameter(f"{session_id!r} is not a UUID", param_hint="--session-id")
-    try:
-        parsed_exit = parse_exit_status(child_exit)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--exit") from None
+    uuid = _parse_session_id(session_id)
+    parsed_exit = _parse_exit_option(child_exit)
     child_stream = create_standalone_child_stream(
         vendor,
         dialect=dialect,
         include_partial_messages=partial,
         terminator=terminator,
-        session_id=canonicalize_uuid(session_id) if session_id else None,
+        session_id=uuid,
         stable_ids=stable_ids,
     )
-    try:
-        source = 0
-        if file != "-":
-            source = os.open(file, os.O_RDONLY)
-        stderr_text = ""
-        if stderr:
-            stderr_text = _read_stderr_file(stderr)
-    except OSError as error:
-        raise typer.BadParameter(f"cannot read {error.filename}: {error.strerror}") from None
+    source, stderr_text = _open_recorded_output(file, stderr)
     try:
         with BrokenPipeHandler():
             translate_stream(child_stream, source, 1, parsed_exit, stderr_text)
@@ -227,6 +215,42 @@ def translate_file(
         raise typer.BadParameter(f"{file} is a folder", param_hint="FILE") from None
     if account:
         sys.stderr.write(json.dumps(child_stream.diagnostics.build_report()) + "\n")
+
+
+def _parse_session_id(text: str | None) -> str | None:
+    """Return the value of `--session-id`. Raise BadParameter if it is not a UUID."""
+    from shim.core.reading.values import canonicalize_uuid
+
+    if text is None:
+        return None
+    uuid = canonicalize_uuid(text)
+    if uuid is None:
+        raise typer.BadParameter(f"{text!r} is not a UUID", param_hint="--session-id")
+    return uuid
+
+
+def _parse_exit_option(text: str) -> ChildExit:
+    """Return the value of `--exit`. Raise BadParameter if it is not an exit status."""
+    try:
+        return parse_exit_status(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--exit") from None
+
+
+def _open_recorded_output(file: str, stderr_file: str | None) -> tuple[int, str]:
+    """Return the descriptor of the recorded stdout and the recorded stderr. Raise BadParameter if a
+    file cannot be read.
+    """
+    try:
+        source = 0
+        if file != "-":
+            source = os.open(file, os.O_RDONLY)
+        stderr_text = ""
+        if stderr_file:
+            stderr_text = _read_stderr_file(stderr_file)
+    except OSError as error:
+        raise typer.BadParameter(f"cannot read {error.filename}: {error.strerror}") from None
+    return source, stderr_text
 
 
 def _read_stderr_file(path: str) -> str:
