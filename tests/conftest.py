@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sweeps
 import typer
-from box import PATIENCE, Box
+from box import TIMEOUT_S, Box
 from fork_worker import use_forked_hosts
 from hypothesis import HealthCheck, settings
 from memory_box import MemoryBox
@@ -56,7 +56,7 @@ profile_files.load_adapter_from_profile = load_vendor
 # The parser of all commands is built only once.
 typer.main.get_command = functools.cache(typer.main.get_command)
 # If a watchdog does not exit in time, Python prints a warning, possibly during another test.
-watchdog.EXIT_TIMEOUT_S = PATIENCE
+watchdog.EXIT_TIMEOUT_S = TIMEOUT_S
 
 # The tests use their own terminals, or none. These variables describe the terminal of the person who runs
 # them.

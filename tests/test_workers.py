@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import sweeps
-from box import ASK, PATIENCE, Box, run_shim
+from box import ASK, TIMEOUT_S, Box, run_shim
 from fork_worker import WorkerRun, possible
 
 pytestmark = pytest.mark.skipif(not possible or sweeps.full, reason="no process is used twice")
@@ -158,7 +158,7 @@ class ProgramRunner:
     def run(self, program: str, *args: str, stdin: bytes = b"") -> tuple[int, bytes, str]:
         """Run a program to its end. Return its exit status, stdout and stderr."""
         with self.start(program, *args) as process:
-            stdout, stderr = process.communicate(stdin, timeout=PATIENCE)
+            stdout, stderr = process.communicate(stdin, timeout=TIMEOUT_S)
         return process.returncode, stdout, stderr.decode()
 
     def pid(self) -> int:
@@ -294,16 +294,16 @@ def test_hanging_run_can_be_killed(runner: ProgramRunner) -> None:
 def test_concurrent_runs_use_separate_processes(runner: ProgramRunner) -> None:
     with runner.start("print(input())") as first:
         assert runner.run("print('second')") == (0, b"second\n", "")
-        assert first.communicate(b"first\n", timeout=PATIENCE)[0] == b"first\n"
+        assert first.communicate(b"first\n", timeout=TIMEOUT_S)[0] == b"first\n"
 
 
 def test_killing_an_ended_run_does_not_affect_the_next_run(runner: ProgramRunner) -> None:
     with runner.start("pass", start_new_session=True) as first:
-        first.communicate(timeout=PATIENCE)
+        first.communicate(timeout=TIMEOUT_S)
     with runner.start("print(input())", start_new_session=True) as second:
         assert second.pid == first.pid
         first.kill_group()
-        assert second.communicate(b"alive\n", timeout=PATIENCE)[0] == b"alive\n"
+        assert second.communicate(b"alive\n", timeout=TIMEOUT_S)[0] == b"alive\n"
 
 
 def test_killed_worker_is_replaced(runner: ProgramRunner) -> None:

@@ -45,7 +45,7 @@ RATE = 1000  # lines per second of the child
 WATCHERS = 100
 SESSIONS = 100
 ATTACHMENTS = 1000
-PATIENCE = 120.0
+TIMEOUT_S = 120.0
 
 # The prompt is a plan: the number of calls with results, the lines per second (0: as fast as
 # possible), and the bytes of each result. A call contains the time at which it was written.
@@ -109,7 +109,7 @@ class BenchHosting(Hosting):
 
     def wait_until_done(self, session: SessionRecord) -> None:
         """Wait for the end of the session's turn."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while self.load_session(session).metadata["state"] != "done":
             assert time.monotonic() < deadline, self.load_session(session)
             time.sleep(0.05)
@@ -150,7 +150,7 @@ def open_hosting() -> Iterator[BenchHosting]:
 def read_until_synced(connection: HostConnection) -> int:
     """Read until the connection is in sync. Return the number of full lines."""
     count = 0
-    for came in connection.read_frames(PATIENCE):
+    for came in connection.read_frames(TIMEOUT_S):
         count += came["kind"] == "line" and "number" in came
         if came["kind"] == "synced":
             return count
@@ -159,7 +159,7 @@ def read_until_synced(connection: HostConnection) -> int:
 
 def read_lines(connection: HostConnection) -> Iterator[tuple[float, dict[str, Any]]]:
     """Yield full lines with the time of their arrival, up to the result."""
-    for came in connection.read_frames(PATIENCE):
+    for came in connection.read_frames(TIMEOUT_S):
         if came["kind"] == "line" and "number" in came:
             yield time.monotonic(), came["line"]
             if came["line"]["type"] == "result":

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from bench import Table
-from bench_bridge import PATIENCE, RATE, BenchHosting, call_of, open_hosting, read_lines
+from bench_bridge import RATE, TIMEOUT_S, BenchHosting, call_of, open_hosting, read_lines
 from bench_fleet import read_memory_mb
 from fleet_lab import SHIM, FleetLab, read_admin_join
 from session_hosts import wait_for_frame
@@ -60,7 +60,7 @@ def run_fleet(hosting: BenchHosting) -> Iterator[FleetLab]:
 
 
 def wait_until_true(happened: Callable[[], bool], complaint: str) -> None:
-    deadline_s = time.monotonic() + PATIENCE
+    deadline_s = time.monotonic() + TIMEOUT_S
     while not happened():
         assert time.monotonic() < deadline_s, complaint
         time.sleep(LOOK_SECONDS)
@@ -147,11 +147,11 @@ async def load_copied_number(lab: FleetLab, session: SessionRecord) -> int:
 
 
 def wait_for_copied(lab: FleetLab, session: SessionRecord, count: int) -> None:
-    """Wait until this number of lines is copied. Fail after PATIENCE without progress."""
+    """Wait until this number of lines is copied. Fail after TIMEOUT_S seconds without progress."""
     last_number, deadline_s = 0, 0.0
     while (number := asyncio.run(load_copied_number(lab, session))) < count:
         if number > last_number or not deadline_s:
-            last_number, deadline_s = number, time.monotonic() + PATIENCE
+            last_number, deadline_s = number, time.monotonic() + TIMEOUT_S
         assert time.monotonic() < deadline_s, f"only {number} lines are copied"
         time.sleep(LOOK_SECONDS)
 

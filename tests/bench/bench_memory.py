@@ -41,7 +41,7 @@ RATE = MEGABYTE  # bytes per second of a slow frontend
 AHEAD_GOAL = 4
 END_GOAL = 2.5  # seconds from SIGTERM to the end of all processes
 STILL_SECONDS = 2.0  # without progress: the child waits for the shim
-PATIENCE = 600.0
+TIMEOUT_S = 600.0
 PIECE = 50_000  # characters of a numbered text
 CLAUDE = BenchStream(
     "claude",
@@ -309,7 +309,7 @@ class Running:
 
     def wait_for_end(self) -> tuple[float, float, int]:
         """Wait for the end. Return the peak memory in MB, the CPU seconds, and the exit status."""
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT_S)
         kilobytes, seconds, status = json.loads(Path(f"{self._name}.end").read_text())
         self.process.stdout.close()  # type: ignore[union-attr]
         return kilobytes / 1024, seconds, status
@@ -319,7 +319,7 @@ class Running:
         last, since = -1, time.monotonic()
         started_at = since
         while time.monotonic() - since < STILL_SECONDS or last <= 0:
-            if time.monotonic() - started_at > PATIENCE / 10:
+            if time.monotonic() - started_at > TIMEOUT_S / 10:
                 return False
             time.sleep(0.1)
             if (now := self.read_progress()) != last:

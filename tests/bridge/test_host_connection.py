@@ -9,7 +9,7 @@ from functools import partial
 
 import anyio
 import pytest
-from box import PATIENCE
+from box import TIMEOUT_S
 
 from shim.bridge import client as links
 from shim.bridge import launch, lock, registry, sockets
@@ -47,7 +47,7 @@ def halted_session(hosted_session, hosts, monkeypatch):
 async def collect_errors(session, environment):
     """Return the errors of the blocking connection, of a query, and of the async connection."""
     errors = []
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         for operation in (
             connect_to_session_blocking,
             partial(send_frames_and_collect_answers, frames=[{"kind": "interrupt"}]),
@@ -71,7 +71,7 @@ async def test_error_for_a_suspended_host_suggests_sigcont_and_not_respawn(halte
 
 async def test_full_host_is_reported_with_its_client_limit(hosted_session, hosts, monkeypatch):
     hosts.connect(hosted_session).close()
-    with sockets.open_host_listener(str(hosts.cwd)) as full, anyio.fail_after(PATIENCE):
+    with sockets.open_host_listener(str(hosts.cwd)) as full, anyio.fail_after(TIMEOUT_S):
         monkeypatch.setattr(
             sockets,
             "connect_to_host",
@@ -89,7 +89,7 @@ async def test_event_loop_runs_while_a_connection_waits_for_the_backlog(hosts, m
     has_run = threading.Event()
 
     def wait_for_backlog(folder):
-        assert has_run.wait(PATIENCE)
+        assert has_run.wait(TIMEOUT_S)
         raise BlockingIOError
 
     async def set_event():
@@ -163,7 +163,7 @@ async def test_send_to_a_suspended_host_raises_when_the_socket_buffer_is_full(
 ):
     with hosts.connect(hosted_session) as connection, hosts.halt_host(hosted_session):
         monkeypatch.setattr(links, "ANSWER_TIMEOUT_S", 0.2)
-        with anyio.fail_after(PATIENCE), pytest.raises(HostNotAnsweringError):
+        with anyio.fail_after(TIMEOUT_S), pytest.raises(HostNotAnsweringError):
             while True:  # until the socket has no more space
                 connection.send_frame_blocking(
                     {

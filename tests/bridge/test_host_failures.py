@@ -22,7 +22,7 @@ import pytest
 import sweeps
 from box import CONVERSE, STREAM, format_ndjson
 from host_box import HostingBox
-from session_hosts import PATIENCE, read_until_result, wait_for_frame
+from session_hosts import TIMEOUT_S, read_until_result, wait_for_frame
 
 from shim.bridge import launch, lock, registry, sockets
 from shim.bridge.client import connect_to_session_blocking, send_frames_and_collect_answers
@@ -91,7 +91,7 @@ def test_log_contains_every_sent_line_after_the_host_is_killed(hosts, chatty):
         with hosts.connect(session, partial=False) as connection:
             frames = list(connection.read_frames(chance.uniform(0, LATEST)))
             now = kill(hosts, session)
-            frames += connection.read_frames(PATIENCE)
+            frames += connection.read_frames(TIMEOUT_S)
         sent_lines = {came["number"]: came["raw"] for came in frames if came["kind"] == "line"}
         log = read_log_lines(session)
         assert sent_lines.items() <= log.items() and list(log) == list(range(1, len(log) + 1))
@@ -148,7 +148,7 @@ def test_session_fails_without_losing_sent_lines_if_its_log_is_unwritable(hosts,
         connection.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}}
         )
-        frames = list(connection.read_frames(PATIENCE))
+        frames = list(connection.read_frames(TIMEOUT_S))
     assert (
         frames[-1]["kind"] == "bye"
         and "log cannot be written: File too large" in frames[-1]["reason"]
@@ -176,7 +176,7 @@ def test_full_disk_fails_the_session(hosts, chatty, tmp_path):
         hosts.environment["SHIM_STATE"] = str(small)
         session, lifeline = chatty(20_000)
         with hosts.connect(session, partial=False) as connection:
-            frames = list(connection.read_frames(PATIENCE))
+            frames = list(connection.read_frames(TIMEOUT_S))
         assert "No space left on device" in frames[-1]["reason"]
         sent_lines = {came["number"]: came["raw"] for came in frames if came["kind"] == "line"}
         assert (
@@ -229,7 +229,7 @@ def test_message_sent_on_a_full_disk_is_counted_as_unanswered(hosts, chatty, sma
         connection.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}}
         )
-        assert "No space left on device" in list(connection.read_frames(PATIENCE))[-1]["reason"]
+        assert "No space left on device" in list(connection.read_frames(TIMEOUT_S))[-1]["reason"]
     now = hosts.wait_for_end(session)
     assert (now.metadata["state"], now.metadata["unanswered"]) == (
         "failed",
@@ -295,14 +295,14 @@ def test_clock_jumps_do_not_disorder_line_timestamps(hosts, chatty, monkeypatch)
     with hosts.connect(session, partial=False) as connection:
         second_lines = list(_up_to_result(connection))
     times = [came["at"] for came in first]
-    assert times == sorted(times) and times[-1] - times[0] < PATIENCE * 1000
+    assert times == sorted(times) and times[-1] - times[0] < TIMEOUT_S * 1000
     assert [(came["number"], came["at"], came["raw"]) for came in first] == [
         (came["number"], came["at"], came["raw"]) for came in second_lines
     ]
 
 
 def _up_to_result(connection):
-    for came in connection.read_frames(PATIENCE):
+    for came in connection.read_frames(TIMEOUT_S):
         if came["kind"] == "line":
             yield came
             if came["line"]["type"] == "result":
@@ -314,7 +314,7 @@ def test_session_resumes_despite_the_leftover_socket_of_a_killed_host(hosts, cha
     pid = hosts.wait_until(session, lambda now: now.metadata["pid"] is not None).metadata["pid"]
     os.kill(pid, signal.SIGKILL)
     descriptor = os.pidfd_open(pid)
-    assert select.select([descriptor], [], [], PATIENCE)[0]
+    assert select.select([descriptor], [], [], TIMEOUT_S)[0]
     os.close(descriptor)
     assert os.path.lexists(os.path.join(session.folder, sockets.SOCKET_FILE))
     # The process id is in use again.
@@ -330,7 +330,7 @@ def test_stalled_watcher_receives_a_gap_frame_and_every_line(hosts, chatty):
         with hosts.connect(session, partial=False) as other:
             read_until_result(other)
         numbers, gaps = [], 0
-        for came in still.read_frames(PATIENCE):
+        for came in still.read_frames(TIMEOUT_S):
             gaps += came["kind"] == "gap"
             if came["kind"] == "line":
                 numbers.append(came["number"])
@@ -372,7 +372,7 @@ def test_stopped_watcher_costs_little_memory_and_receives_every_line(hosts, chat
         list(connection.read_frames(60.0))
         assert _resident(pid) - before < 8 * 1024 * 1024  # including what the turn itself left
         os.kill(watcher.pid, signal.SIGCONT)
-        output, _ = watcher.communicate(timeout=PATIENCE)
+        output, _ = watcher.communicate(timeout=TIMEOUT_S)
     assert output.startswith("True ") and int(output.split()[1]) > 20_000
 
 
@@ -430,7 +430,7 @@ def test_killed_frontends_lose_no_messages_and_leak_no_resources(hosting_box, ki
                 frames += watcher.read_frames(chance.uniform(0, ANSWERED))
                 running.send_signal(signal.SIGKILL)
                 running.wait_for_status()
-        done, deadline = hosting_box.run_claude(*args), time.monotonic() + PATIENCE
+        done, deadline = hosting_box.run_claude(*args), time.monotonic() + TIMEOUT_S
         # A message of a killed frontend is being answered.
         while "is running in the background" in done.stderr:
             assert time.monotonic() < deadline, done
@@ -438,7 +438,7 @@ def test_killed_frontends_lose_no_messages_and_leak_no_resources(hosting_box, ki
         assert (done.status, done.result["result"]) == (0, "Done.")
         line_frames = [came for came in frames if came["kind"] == "line"]
         log = read_log_lines(hosting_box.wait_until_idle(session))
-        lines = (came for came in watcher.read_frames(PATIENCE) if came["kind"] == "line")
+        lines = (came for came in watcher.read_frames(TIMEOUT_S) if came["kind"] == "line")
         while len(line_frames) < len(log):
             line_frames.append(next(lines))
     assert {came["number"]: came["raw"] for came in line_frames} == log
@@ -446,7 +446,7 @@ def test_killed_frontends_lose_no_messages_and_leak_no_resources(hosting_box, ki
     assert kinds.count("result") == kinds.count("user") > 1, (
         "each message that was taken was answered"
     )
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     while hosting_box.list_children(session) != before or _descriptors(session) > opened:
         assert time.monotonic() < deadline, "something of a frontend that was killed is left"
 

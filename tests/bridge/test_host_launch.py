@@ -11,7 +11,7 @@ import threading
 
 import pytest
 import sweeps
-from session_hosts import PATIENCE, read_until_result, wait_for_frame
+from session_hosts import TIMEOUT_S, read_until_result, wait_for_frame
 
 from shim.bridge import launch, lock, registry
 from shim.bridge.client import HostUnavailableError, send_frames_and_collect_answers
@@ -46,7 +46,7 @@ def test_concurrent_starts_of_a_session_start_a_single_host(hosts, monkeypatch):
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.2)
     take, barrier, outcomes = (
         lock.acquire_session_host_lock,
-        threading.Barrier(8, timeout=PATIENCE),
+        threading.Barrier(8, timeout=TIMEOUT_S),
         [],
     )
 
@@ -93,7 +93,7 @@ def test_host_inherits_no_file_descriptors_of_the_caller(hosts, real_hosts):
     session = hosts.start_session()
     os.close(writing)
     with hosts.connect(session):
-        assert select.select([reading], [], [], PATIENCE)[0] and os.read(reading, 1) == b"", (
+        assert select.select([reading], [], [], TIMEOUT_S)[0] and os.read(reading, 1) == b"", (
             "its end is held"
         )
     os.close(reading)

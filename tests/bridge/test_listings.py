@@ -5,7 +5,7 @@ import threading
 from contextlib import suppress
 
 import pytest
-from box import PATIENCE
+from box import TIMEOUT_S
 
 from shim.bridge import sockets
 from shim.bridge.listings import (
@@ -129,7 +129,7 @@ def list_in_thread(machines, environment):
 
     thread = threading.Thread(target=add_listings, daemon=True)
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT_S)
     assert not thread.is_alive()
     return listings
 

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from box import PATIENCE
+from box import TIMEOUT_S
 
 from shim.bridge import lock, sockets
 
@@ -33,7 +33,7 @@ def test_host_lock_is_exclusive(folder, monkeypatch):
 
 
 def test_acquire_succeeds_after_a_concurrent_probe(folder, monkeypatch):
-    monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", PATIENCE)
+    monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", TIMEOUT_S)
     os.close(lock.acquire_session_host_lock(folder))
     with (
         lock.probe_session_host_lock(folder) as first,

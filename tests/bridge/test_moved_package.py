@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from box import CONVERSE, Running, format_ndjson
 from gateway_harness import ask_at, stream_at
-from session_hosts import PATIENCE, Hosting
+from session_hosts import TIMEOUT_S, Hosting
 
 import shim
 from shim.bridge import registry
@@ -101,7 +101,7 @@ class Installation:
         """Stop the server and the hosts."""
         if self.server is not None and self.server.poll() is None:
             self.server.send_signal(signal.SIGINT)
-            self.server.communicate(timeout=PATIENCE)
+            self.server.communicate(timeout=TIMEOUT_S)
         self.hosts.stop_hosts()
 
     def ask(self, method, path, body=None):
@@ -125,7 +125,7 @@ class Installation:
         return registry.find_session(session, self.hosts.environment)
 
     def until(self, session, happened):
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while not happened(now := self.ask("GET", f"/sessions/{session}")):
             assert time.monotonic() < deadline, now
             time.sleep(0.02)
@@ -154,7 +154,7 @@ class Installation:
         self.until(session, lambda now: now["status"] == "idle")
         self.ask("POST", f"/sessions/{session}/messages", {"text": "again"})
         folder = registry.get_session_folder(session, self.hosts.environment)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while b"Again." not in (log := _log(folder)) or b'"result"' not in log:
             assert time.monotonic() < deadline, log
             time.sleep(0.02)
@@ -170,7 +170,7 @@ class Installation:
         path = Path(f"{self.modules}.{pid}")
         path.unlink(missing_ok=True)
         os.kill(pid, signal.SIGUSR1)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while not path.exists():
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -226,7 +226,7 @@ def test_sessions_and_server_continue_after_the_package_is_moved_or_replaced(
         for session in running
     ]
     logs = [installation.stderr, *hosts]
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     while not all(log.read_text() for log in logs):
         assert time.monotonic() < deadline, logs
         time.sleep(0.02)
@@ -286,7 +286,7 @@ def test_foreground_conversation_continues_after_the_package_is_moved(installati
         running.read_until(b'"type":"result"')
         running.send_lines(user("ask"))
         question = running.read_line_containing(b'"subtype":"can_use_tool"')
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while not {"shim.bridge.stop", "shim.process.descendants", "uuid"} <= installation.dump(
             process.pid
         ):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from box import END, START, STREAM, build_text_event, format_ndjson
-from session_hosts import PATIENCE, read_until_result, wait_for_frame
+from session_hosts import TIMEOUT_S, read_until_result, wait_for_frame
 
 from shim.bridge.client import send_frames_and_collect_answers
 from shim.core.bridge.frames import OPTIONAL_KINDS, PROTOCOL_VERSION
@@ -84,7 +84,7 @@ def test_host_of_another_version_serves_current_clients(other):
         cwd=other.cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_S,
     )
     assert done.returncode == 0 and b'"type":"result","subtype":"success"' in done.stdout, done
     assert other.load_session(session).is_running
@@ -128,7 +128,7 @@ def test_current_host_serves_a_client_of_another_version(hosts, protocol, knows)
 
 
 def _until_done(connection):
-    for came in connection.read_frames(PATIENCE):
+    for came in connection.read_frames(TIMEOUT_S):
         yield came
         if came["kind"] == "line" and came["line"]["type"] == "result":
             return

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from session_hosts import PATIENCE
+from session_hosts import TIMEOUT_S
 
 from shim import __version__
 from shim.bridge import listings, remote
@@ -43,7 +43,7 @@ def start_relay(hosts, *requests):
         relay.stdin.write(b"".join(requests))
         yield relay
         relay.stdin.close()
-        relay.wait(PATIENCE)
+        relay.wait(TIMEOUT_S)
 
 
 def read_frame(relay):
@@ -203,4 +203,4 @@ def test_silent_host_is_relayed_as_empty_lines(hosts):
         while relay.stdout.readline() != b"\n":
             pass
         relay.stdin.close()
-        relay.wait(PATIENCE)
+        relay.wait(TIMEOUT_S)

@@ -4,7 +4,7 @@ import socket
 
 import anyio
 import pytest
-from box import PATIENCE
+from box import TIMEOUT_S
 
 from shim.bridge.host.runner import BYE_TIMEOUT_S, ClientConnection, SessionHubRunner
 from shim.bridge.log import RecordedSessionLog
@@ -77,7 +77,7 @@ async def test_blocked_output_is_written_when_the_client_reads(host):
             tasks.start_soon(host.runner.serve_client, host.runner.connections[1])
             host.runner.on_conversation_lines(line + b"\n")
             received = b""
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(TIMEOUT_S):
                 while line not in received:
                     await anyio.wait_readable(ours)
                     received += ours.recv(1000)
@@ -99,7 +99,7 @@ async def test_bye_frame_is_sent_after_buffered_output_if_the_log_fails(host, mo
             host.runner.on_conversation_lines(b'{"type":"system","text":"lost"}\n')
             assert "No space left" in host.runner.failure_reason
             received = b""
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(TIMEOUT_S):
                 while not connection.disconnect_event.is_set():
                     with anyio.move_on_after(0.01):
                         await anyio.wait_readable(ours)

@@ -21,7 +21,7 @@ from shim.bridge import registry
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can be two other users")
 
 ALICE, BOB = 61_001, 61_002  # users that no machine has, so their files belong to no real user
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 PYTHONS = (sys.executable, "/usr/bin/python{}.{}".format(*sys.version_info))
 PROJECT = Path(__file__).parents[2]
 
@@ -107,7 +107,7 @@ class User:
     ) -> subprocess.CompletedProcess[str]:
         """Run a program as this user to its end."""
         with self.start(*argv, **variables) as process:
-            out, err = process.communicate(stdin_text, PATIENCE)
+            out, err = process.communicate(stdin_text, TIMEOUT_S)
         return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
     def shim(
@@ -143,7 +143,7 @@ def users():
 
 def is_up(process):
     """Return whether the process reported its start in time."""
-    return bool(select.select([process.stdout], [], [], PATIENCE)[0] and process.stdout.readline())
+    return bool(select.select([process.stdout], [], [], TIMEOUT_S)[0] and process.stdout.readline())
 
 
 def a_python(top):
@@ -239,6 +239,6 @@ def test_forged_metadata_in_a_foreign_state_folder_is_ignored(users):
                 "must be owned by you and private" in stopped.stderr
                 and json.loads(agents.stdout) == []
             )
-            holder.communicate(timeout=PATIENCE)
-        hers.communicate(timeout=PATIENCE)
+            holder.communicate(timeout=TIMEOUT_S)
+        hers.communicate(timeout=TIMEOUT_S)
         assert hers.returncode == 0

@@ -8,7 +8,7 @@ import re
 import subprocess
 
 import pytest
-from box import ANSWER, ASK, END, PATIENCE, SHIM, START, build_text_event, format_ndjson, run_shim
+from box import ANSWER, ASK, END, SHIM, START, TIMEOUT_S, build_text_event, format_ndjson, run_shim
 from fixture_cases import FIXTURES
 from stream_invariants import check_turns
 from stream_lines import parse_lines
@@ -525,7 +525,7 @@ def test_each_run_is_recorded_into_a_new_folder(shim, local_box):
             stdin=subprocess.DEVNULL,
             env=environment,
             cwd=local_box.cwd,
-            timeout=PATIENCE,
+            timeout=TIMEOUT_S,
             check=True,
         )
     assert len(list(folder.glob("*.cast"))) == 2
@@ -614,7 +614,7 @@ def test_removed_working_directory_is_reported_by_the_process(box, args):
         SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER])
     )
     done = subprocess.run(
-        command, cwd=box.cwd, env=environment, capture_output=True, text=True, timeout=PATIENCE
+        command, cwd=box.cwd, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S
     )
     assert done.returncode == 1
     assert "the working directory no longer exists" in done.stderr + done.stdout

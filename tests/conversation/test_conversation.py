@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from box import ANSWER, CONVERSE, END, PATIENCE, START, build_text_event, format_ndjson
+from box import ANSWER, CONVERSE, END, START, TIMEOUT_S, build_text_event, format_ndjson
 from stream_invariants import check_turns
 
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
@@ -786,7 +786,7 @@ def test_watchdog_exits_after_the_child_exits(real_box, real_talk):
         running.read_until(b'"request_id":"r"')
         children_file = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children")
         # The wait is short, but on a busy machine it may take longer.
-        for _ in range(int(PATIENCE / 0.01)):
+        for _ in range(int(TIMEOUT_S / 0.01)):
             if not any(map(runs, children_file.read_text(encoding="ascii").split())):
                 break
             select.select([], [], [], 0.01)

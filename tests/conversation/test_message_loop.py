@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from box import ANSWER, ASK, END, PATIENCE, START, STREAM, build_text_event, format_ndjson
+from box import ANSWER, ASK, END, START, STREAM, TIMEOUT_S, build_text_event, format_ndjson
 from stream_invariants import check_turns
 from stream_lines import find_result, parse_lines
 from turn_stage import build_session_state
@@ -131,7 +131,7 @@ def play(box):
         async def turn():
             statuses.append(await session.run([]))
 
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(turn)
                 if during:
@@ -539,7 +539,7 @@ async def test_sigterm_during_the_end_grace_of_a_finished_child_ends_the_child(p
         await anyio.to_thread.run_sync(lifeline.wait_for, "child")
         os.kill(os.getpid(), signal.SIGTERM)
 
-    status, paper = await play(*child_steps, end_grace=PATIENCE, during=stop)
+    status, paper = await play(*child_steps, end_grace=TIMEOUT_S, during=stop)
     assert status == 143
     assert paper.result
     assert lifeline.wait_until_closed()

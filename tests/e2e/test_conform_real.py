@@ -27,7 +27,7 @@ PROMPTS = {
     "long_prompt": "[[slow]]",
 }
 FAILING = PROMPTS | {"prompt": "[[error]] 401"}
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 only_real = pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True)], ids=str)
 
 
@@ -40,7 +40,7 @@ def findings(
         sandbox.environment,
         os.getcwd(),
         ConformanceOptions(**options, **prompts),
-        PATIENCE,
+        TIMEOUT_S,
     )
     return {finding.rule.name: finding for finding in results}
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from box import PATIENCE
+from box import TIMEOUT_S
 
 from shim.fleet import service
 
@@ -86,7 +86,7 @@ def test_systemd_accepts_the_unit(tmp_path):
         env={"XDG_RUNTIME_DIR": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -63,7 +63,7 @@ SMALL = {  # module, limit → its value here
 HELD_LINES = 6 + 10  # for one client: its queue and what was sent at once
 # Its queue, a batch with a line, a block, and a few small frames.
 HELD_BYTES = 2000 + 700 + 2700 + 900 + 700
-PATIENCE = 30.0
+PROMPT_TIMEOUT_S = 30.0
 PEERS = 6
 IDS = [f"{number}1111111-0000-4000-8000-000000000000" for number in range(3)] + ["m1", "m2"]
 SHORT = 10  # characters of an id that is not a UUID
@@ -117,7 +117,7 @@ class SlowLog(Play):
         super().__init__(
             log,
             message_keys,
-            prompt_timeout_s=PATIENCE,
+            prompt_timeout_s=PROMPT_TIMEOUT_S,
             answer_policy="owner" if owner else "any",
         )
 
@@ -494,7 +494,7 @@ class Bridge(RuleBasedStateMachine):
         late = [
             question
             for question in self.open
-            if self.play.seconds - self.since[question] >= PATIENCE
+            if self.play.seconds - self.since[question] >= PROMPT_TIMEOUT_S
         ]
         for question in late:
             self._resolve_prompt(question, None, "timeout")

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import anyio
 import pytest
-from box import PATIENCE
+from box import TIMEOUT_S
 
 from shim.core.claude.permissions import PermissionDecision
 from shim.core.claude.sdk_servers import SdkMcpServerRegistry
@@ -79,7 +79,7 @@ class FakeFrontend:
     @asynccontextmanager
     async def run_server(self):
         entries = self.server.build_server_configs(("calc",))
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.server.serve)
                 yield entries["calc"]
@@ -309,7 +309,7 @@ async def test_relay_exits_when_the_drop_in_ends():
         await relay_client.say(id=1, method="tools/call", params={"name": "add"})
         while not frontend.messages:
             await anyio.lowlevel.checkpoint()
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         assert await process.wait() == 0
         await process.aclose()
 
@@ -320,7 +320,7 @@ def test_relay_without_a_drop_in_reports_an_error_and_exits():
         [sys.executable, *RELAY_ARGS],
         env=environment,
         capture_output=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert ended.returncode == 1 and b"cannot connect to the program" in ended.stderr

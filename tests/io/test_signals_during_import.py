@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from box import ASK, PATIENCE, Done
+from box import ASK, TIMEOUT_S, Done
 from yume_stream import check_flat
 
 # The signal is sent as soon as signals are collected. dropin, argv and all other modules are
@@ -34,7 +34,7 @@ def run_with_signal(box, number, *args, before=None, program="claude"):
         ),
         cwd=box.cwd,
         preexec_fn=before,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_S,
         check=False,
     )
     return Done(process.returncode, process.stdout, process.stderr.decode())

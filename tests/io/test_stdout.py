@@ -8,7 +8,7 @@ import threading
 
 import anyio
 import pytest
-from box import PATIENCE
+from box import TIMEOUT_S
 from turn_stage import Stage
 
 from shim.core.turn.outcome import ChildExit
@@ -43,7 +43,7 @@ class DescriptorReader:
             self._parts.append(chunk)
 
     def all(self):
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT_S)
         assert not self._thread.is_alive(), "it never came to an end"
         os.close(self._descriptor)
         return b"".join(self._parts)
@@ -71,7 +71,7 @@ async def test_long_output_arrives_completely_on_pipe_socket_and_terminal(kind):
     reading, writing = kind()
     reader = DescriptorReader(reading)
     sink = Stdout(writing)
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         await sink.write(LONG)
     del sink
     os.close(writing)
@@ -95,10 +95,10 @@ def _close_all_writers(reading):
 
 
 async def test_long_output_is_written_to_a_file_and_the_null_device():
-    with tempfile.TemporaryFile() as file, anyio.fail_after(PATIENCE):
+    with tempfile.TemporaryFile() as file, anyio.fail_after(TIMEOUT_S):
         await Stdout(file.fileno()).write(LONG)
         assert file.tell() == len(LONG)
-    with open(os.devnull, "wb") as null, anyio.fail_after(PATIENCE):
+    with open(os.devnull, "wb") as null, anyio.fail_after(TIMEOUT_S):
         await Stdout(null.fileno()).write(LONG)
 
 
@@ -116,7 +116,7 @@ async def test_closed_reader_raises_frontend_disconnected_error(kind):
     reading, writing = kind()
     sink = Stdout(writing)
     os.close(reading)
-    with pytest.raises(FrontendDisconnectedError), anyio.fail_after(PATIENCE):
+    with pytest.raises(FrontendDisconnectedError), anyio.fail_after(TIMEOUT_S):
         await sink.write(LONG)
     del sink
     os.close(writing)
@@ -129,7 +129,7 @@ async def test_cancelled_write_is_completed_by_the_next_write():
         await sink.write(LONG)  # there is no reader yet
     assert waiting.cancelled_caught
     reader = DescriptorReader(reading)
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         await sink.write(b"last\n")
     with socket.socket(fileno=writing) as end:
         end.shutdown(socket.SHUT_WR)  # the sink has a copy of this descriptor

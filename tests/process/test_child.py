@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from box import PATIENCE
+from box import TIMEOUT_S
 
 from shim.core.turn.outcome import ChildExit
 from shim.process import child as children
@@ -64,7 +64,7 @@ async def read_all(child):
     stderr is drained.
     """
     chunks = []
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(child.write_initial_stdin_and_close)
             tasks.start_soon(child.drain_stderr)
@@ -80,8 +80,8 @@ async def test_interrupt_timeout_can_be_extended(box, monkeypatch):
         ["ignore", "SIGTERM"], ["out_on", "SIGINT", "late\n", 0], ["out", "ready\n"], ["hang"]
     )
     process = spawn_child([started], box.build_environment(), str(box.cwd), opens_stdin=False)
-    child = Child(ChildSpawnResult(process, b"", interrupt_timeout_s=PATIENCE))
-    with anyio.fail_after(PATIENCE):
+    child = Child(ChildSpawnResult(process, b"", interrupt_timeout_s=TIMEOUT_S))
+    with anyio.fail_after(TIMEOUT_S):
         assert await child.read_stdout() == b"ready\n"
         await child.stop("SIGINT")
     assert child.child_exit == ChildExit(code=0), "it had the time to leave by itself"
@@ -104,11 +104,11 @@ async def test_wrapped_program_can_save_its_session_after_an_interrupt(
     """The npm launcher of copilot exits at once. The rest of its group must not be killed at the
     same time.
     """
-    monkeypatch.setattr(children, "INTERRUPT_TIMEOUT_S", PATIENCE)
-    monkeypatch.setattr(children, "GROUP_EXIT_TIMEOUT_S", PATIENCE)
+    monkeypatch.setattr(children, "INTERRUPT_TIMEOUT_S", TIMEOUT_S)
+    monkeypatch.setattr(children, "GROUP_EXIT_TIMEOUT_S", TIMEOUT_S)
     file = tmp_path / "session"
     child = start(["wrap", str(file)], ["out", "begun\n"], ["hang"])
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         assert await child.read_stdout() == b"begun\n"
         await child.stop("SIGINT")
     assert child.child_exit == ChildExit(signal="SIGINT")
@@ -178,7 +178,7 @@ async def test_child_leads_a_process_group_in_the_working_directory(start, box):
 async def test_process_group_is_killed_after_the_child_exits(start, box):
     lifeline = box.create_lifeline()
     child = start(["say", lifeline.path, "child"], ["spawn", lifeline.path, False], ["leave", 0])
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         assert await child.wait_for_exit() == ChildExit(code=0)
     assert lifeline.wait_until_closed()
 
@@ -187,7 +187,7 @@ async def test_child_that_handles_sigint_exits_without_escalation(start, box):
     lifeline = box.create_lifeline()
     child = start(["exit_on", "SIGINT", 130], ["say", lifeline.path, "child"], ["hang"])
     lifeline.wait_for("child")
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         await child.stop("SIGINT")
     assert child.child_exit == ChildExit(code=130)
     assert lifeline.wait_until_closed()
@@ -198,7 +198,7 @@ async def test_child_that_ignores_sigint_is_terminated(start, box, monkeypatch):
     lifeline = box.create_lifeline()
     child = start(["ignore", "SIGINT"], ["say", lifeline.path, "child"], ["hang"])
     lifeline.wait_for("child")
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         await child.stop("SIGINT")
     assert child.child_exit == ChildExit(signal="SIGTERM")
 
@@ -213,7 +213,7 @@ async def test_child_that_ignores_signals_is_killed_with_its_process_group(start
     )
     lifeline.wait_for("child")
     lifeline.wait_for("grandchild")
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         await child.stop("SIGINT")
     assert child.child_exit == ChildExit(signal="SIGKILL")
     assert lifeline.wait_until_closed()
@@ -224,7 +224,7 @@ async def test_stop_ends_a_grandchild_outside_the_process_group(start, box):
     child = start(["spawn", lifeline.path, True], ["say", lifeline.path, "child"], ["hang"])
     lifeline.wait_for("child")
     assert os.getpgid(lifeline.wait_for("grandchild")) != lifeline.pids["child"]
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         await child.stop()
     assert lifeline.wait_until_closed()
 
@@ -246,7 +246,7 @@ async def test_stop_completes_despite_cancellation(start, box, impatient):
     lifeline = box.create_lifeline()
     child = start(["ignore", "SIGTERM"], ["say", lifeline.path, "child"], ["hang"])
     lifeline.wait_for("child")
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(child.stop)
             await anyio.lowlevel.checkpoint()
@@ -261,7 +261,7 @@ async def test_concurrent_waiters_receive_the_same_exit(start):
     async def wait():
         ends.append(await child.wait_for_exit())
 
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
             tasks.start_soon(wait)
@@ -271,13 +271,13 @@ async def test_concurrent_waiters_receive_the_same_exit(start):
 async def test_exit_is_polled_without_pidfd(start, monkeypatch):
     monkeypatch.delattr(os, "pidfd_open", raising=False)
     child = start(["leave", 4])
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         assert await child.wait_for_exit() == ChildExit(code=4)
 
 
 async def test_exited_process_group_is_not_signalled(start, monkeypatch):
     child = start(["leave", 0])
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         await child.wait_for_exit()
     monkeypatch.setattr(
         os, "killpg", lambda *_: pytest.fail("its number may be somebody else's by now")
@@ -298,7 +298,9 @@ process.stdout.read(1)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     command = [sys.executable, "-P", "-c", code]
-    subprocess.run(command, env=box.build_environment(), cwd=box.cwd, timeout=PATIENCE, check=False)
+    subprocess.run(
+        command, env=box.build_environment(), cwd=box.cwd, timeout=TIMEOUT_S, check=False
+    )
     assert lifeline.wait_for("child") and lifeline.wait_until_closed()
 
 
@@ -306,7 +308,7 @@ async def test_watchdog_exits_with_its_child(start):
     child = start(["leave", 0])
     guards = child.pids
     assert len(guards) == 2
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         await child.wait_for_exit()
     assert len(child.pids) == 1
     (watchdog_pid,) = guards - child.pids
@@ -345,7 +347,7 @@ def test_stopping_a_child_does_not_stop_another_child(box):
         [sys.executable, "-c", STOPS_ONE_OF_TWO, *plans],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert done.stdout == "lives\n", done.stderr

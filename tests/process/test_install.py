@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from box import ANSWER, ASK, PATIENCE, Running
+from box import ANSWER, ASK, TIMEOUT_S, Running
 
 from shim.core.errors import FrontendError
 from shim.process.find_program import is_drop_in_script
@@ -58,7 +58,7 @@ def test_installed_drop_in_runs_the_configured_vendor(box):
         capture_output=True,
         env=box.build_environment(SHIM_BIN=box.create_fake(["out", ANSWER])),
         cwd=box.cwd,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -81,7 +81,7 @@ def test_misleading_python_variables_are_passed_only_to_the_vendor(box, misleadi
     )
     for overrides in (dict.fromkeys(misleading, "/elsewhere"), {}):
         subprocess.run(
-            [path, *ASK], env=environment | overrides, cwd=box.cwd, timeout=PATIENCE, check=False
+            [path, *ASK], env=environment | overrides, cwd=box.cwd, timeout=TIMEOUT_S, check=False
         )
         lines = noted.read_text(encoding="utf-8").splitlines()
         assert [name for name in misleading if f"{name}=/elsewhere" in lines] == list(overrides)
@@ -108,7 +108,7 @@ def run_version(path, box, **extra):
         text=True,
         env=environment,
         cwd=box.cwd,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_S,
         check=False,
     )
 
@@ -156,7 +156,7 @@ def test_special_characters_in_paths_are_quoted(box):
         capture_output=True,
         text=True,
         cwd=box.cwd,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_S,
         check=True,
     )
     assert done.stdout == "2.1.332 (Claude Code)\n"
@@ -319,7 +319,7 @@ def test_stale_bytecode_detection_matches_python(package):
         code = "import sys; sys.path.insert(0, sys.argv[1]); import one"
         command = [sys.executable, "-v", "-I", "-B", "-c", code, str(package)]
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE, check=True
+            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True
         ).stderr
 
     compile_bytecode(str(package))

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from box import ANSWER, ASK, PATIENCE, SHIM, STREAM, Done
+from box import ANSWER, ASK, SHIM, STREAM, TIMEOUT_S, Done
 
 from shim.core.errors import FrontendError, SystemResourceError, VendorError
 from shim.process.spawn import spawn_child
@@ -196,7 +196,7 @@ def run_limited(box, *args, before=(), preexec=None, stdin=b"", environment=()):
         env=box.build_environment(**dict(environment)),
         cwd=box.cwd,
         preexec_fn=preexec,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_S,
         check=False,
     )
     return Done(process.returncode, process.stdout, process.stderr.decode())

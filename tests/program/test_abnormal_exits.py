@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 import pytest
-from box import ANSWER, ASK, CONVERSE, END, PATIENCE, SHIM, START, build_text_event, format_ndjson
+from box import ANSWER, ASK, CONVERSE, END, SHIM, START, TIMEOUT_S, build_text_event, format_ndjson
 from fixture_cases import ROOT
 from stream_invariants import check_turns
 
@@ -185,7 +185,7 @@ def test_killed_frontend_leaves_no_running_process(box, how, kind, full):
             descriptor = os.pidfd_open(pid)
             frontend.kill()
             frontend.wait()
-            assert select.select([descriptor], [], [], PATIENCE)[0], "we are still there"
+            assert select.select([descriptor], [], [], TIMEOUT_S)[0], "we are still there"
             os.close(descriptor)
         finally:
             for group in (frontend.pid, pid):
@@ -625,7 +625,7 @@ def run_with_a_bug(box, turns, *args):
         text=True,
         env=box.build_environment(SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER])),
         cwd=box.cwd,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_S,
         check=False,
     )
 

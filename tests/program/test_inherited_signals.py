@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from box import ANSWER, ASK, PATIENCE, SHIM
+from box import ANSWER, ASK, SHIM, TIMEOUT_S
 from host_box import HostingBox
 
 from tests.program.test_abnormal_exits import PARTIAL, TALKING
@@ -60,7 +60,7 @@ def run(box, *args, parent=None, subcommand="claude", **environment):
         capture_output=True,
         text=True,
         preexec_fn=parent,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_S,
         check=False,
     )
 
@@ -89,7 +89,7 @@ def test_each_run_has_a_single_result_with_inherited_signals(box, parent):
 
 
 def nothing_is_left(box):
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     while pids := processes_with(str(box.path)):
         assert time.monotonic() < deadline, pids
 

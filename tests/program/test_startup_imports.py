@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from box import ANSWER, ASK, PATIENCE, ROOT, TELL_VERSION
+from box import ANSWER, ASK, ROOT, TELL_VERSION, TIMEOUT_S
 
 # No turn may import these modules, because their import takes too long.
 HEAVY = {
@@ -123,7 +123,7 @@ def look(box):
             text=True,
             env=box.build_environment(**environment),
             cwd=box.cwd,
-            timeout=PATIENCE,
+            timeout=TIMEOUT_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -14,10 +14,10 @@ from box import (
     ASK,
     CONVERSE,
     END,
-    PATIENCE,
     START,
     STREAM,
     TELL_VERSION,
+    TIMEOUT_S,
     build_text_event,
     format_ndjson,
     run_shim,
@@ -314,7 +314,7 @@ def test_modules_in_the_working_directory_are_not_imported(box, demo):
             SHIM_BIN=demo["SHIM_BIN"], PYTHONPATH=str(box.cwd), PYTHONSTARTUP="x.py"
         ),
         cwd=box.cwd,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert done.returncode == 0

@@ -12,7 +12,7 @@ import subprocess
 import tomllib
 
 import pytest
-from box import CONVERSE, PATIENCE, STREAM, Box, Done, build_stand_in_command
+from box import CONVERSE, STREAM, TIMEOUT_S, Box, Done, build_stand_in_command
 from fixture_cases import ROOT
 from stream_invariants import check_turns
 from stream_lines import summarize_lines
@@ -71,7 +71,7 @@ class Heron:
         command = [str(self.box.path / "drop-in" / "claude"), *args]
         environment = self.box.build_environment(HERON_LOG=str(self.log))
         done = subprocess.run(
-            command, capture_output=True, env=environment, cwd=self.box.cwd, timeout=PATIENCE
+            command, capture_output=True, env=environment, cwd=self.box.cwd, timeout=TIMEOUT_S
         )
         return Done(done.returncode, done.stdout, done.stderr.decode())
 

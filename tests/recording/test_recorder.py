@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from box import PATIENCE
+from box import TIMEOUT_S
 from cast_builder import HEADER, read_cast, stream_of
 from fake_secrets import generate_secret
 
@@ -130,7 +130,7 @@ def test_hanging_disk_blocks_neither_events_nor_close(record, capfd, monkeypatch
 
 def test_slow_redaction_is_not_reported_as_a_slow_disk(record, capfd, monkeypatch):
     monkeypatch.setattr(writer, "STUCK_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(writer, "CLOSE_TIMEOUT_S", PATIENCE)
+    monkeypatch.setattr(writer, "CLOSE_TIMEOUT_S", TIMEOUT_S)
     start_event = threading.Event()
 
     def busy(file, data):
@@ -222,7 +222,7 @@ async def test_strict_recorder_reports_a_failed_write(record, capfd):
         raise OSError(28, "No space left on device")
 
     recorder = record(full, strict=True)
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         assert "No space left on device" in await recorder.wait_for_recording_failure()
     assert recorder.close()
     assert capfd.readouterr().err == ""

@@ -20,10 +20,10 @@ from box import (
     ASK,
     CONVERSE,
     END,
-    PATIENCE,
     SHIM,
     START,
     STREAM,
+    TIMEOUT_S,
     Running,
     build_text_event,
     format_ndjson,
@@ -547,7 +547,7 @@ def test_thread_start_failure_of_the_recorder_does_not_fail_the_turn(box, folder
         SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]), SHIM_RECORD=f"{folder}/"
     )
     done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment, cwd=box.cwd,
-                          capture_output=True, text=True, timeout=PATIENCE)  # fmt: skip
+                          capture_output=True, text=True, timeout=TIMEOUT_S)  # fmt: skip
     assert done.returncode == 0 and '"result":"Hello."' in done.stdout
     assert "no room for a thread; the turn is not recorded" in done.stderr and not list(
         folder.iterdir()
@@ -581,8 +581,8 @@ def _begin(running: Running, how: str) -> None:
 
 
 def _await_in_cast(folder: Path, text: bytes) -> None:
-    """Wait until the only recording in `folder` contains `text`. Fail after `PATIENCE` seconds."""
-    deadline = time.monotonic() + PATIENCE
+    """Wait until the only recording in `folder` contains `text`. Fail after `TIMEOUT_S` seconds."""
+    deadline = time.monotonic() + TIMEOUT_S
     while not any(text in path.read_bytes() for path in folder.iterdir()):
         assert time.monotonic() < deadline, f"{text!r} was never recorded"
         select.select([], [], [], 0.01)
@@ -612,7 +612,7 @@ def test_recording_is_complete_if_the_frontend_closes_stdout(box, folder, casts)
         assert running.process.stdout is not None
         running.process.stdout.close()
         running.process.stdout = None
-        running.process.wait(PATIENCE)
+        running.process.wait(TIMEOUT_S)
     (cast,) = casts()
     assert cast.facts("x")[0].fields["child"] == 1
 
@@ -670,7 +670,7 @@ def test_strict_recording_that_fails_after_the_result_fails_the_run(box, folder)
         SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]), SHIM_RECORD=f"{folder}/"
     )
     done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment, cwd=box.cwd,
-                          capture_output=True, text=True, timeout=PATIENCE)  # fmt: skip
+                          capture_output=True, text=True, timeout=TIMEOUT_S)  # fmt: skip
     assert '"result":"Hello."' in done.stdout and done.returncode == 1
     assert "stopped: No space left on device" in done.stderr and done.stderr.count("\n") == 1
 
@@ -791,7 +791,7 @@ def test_recording_modules_are_imported_only_if_the_run_is_recorded(box):
     )
     for extra, is_imported in (({}, False), ({"SHIM_RECORD": str(box.path / "one.cast")}, True)):
         done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment | extra, cwd=box.cwd,
-                              capture_output=True, text=True, timeout=PATIENCE, check=True)  # fmt: skip
+                              capture_output=True, text=True, timeout=TIMEOUT_S, check=True)  # fmt: skip
         modules = set(done.stderr.split())
         for name in WRITES:
             assert (f"shim.{name}" in modules) is is_imported, name

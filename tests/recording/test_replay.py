@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from box import PATIENCE, STREAM, Box, Done, run_shim
+from box import STREAM, TIMEOUT_S, Box, Done, run_shim
 from cast_builder import build_case_recording, build_recording, read_cast, stream_of
 from fixture_cases import find_case
 from replay_harness import (
@@ -131,7 +131,7 @@ def test_replay_exits_with_status_0_if_its_reader_closes_the_pipe(box):
         assert process.stdout is not None and process.stderr is not None
         process.stdout.read(10)
         process.stdout.close()
-        assert process.wait(PATIENCE) == 0 and process.stderr.read() == b""
+        assert process.wait(TIMEOUT_S) == 0 and process.stderr.read() == b""
 
 
 def test_replay_arguments_survive_formatting_and_parsing():
@@ -146,9 +146,9 @@ def test_replay_input_events_are_ordered_and_include_an_unterminated_line(monkey
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     hearing.start()
     os.write(writer, b"one\ntw")
-    assert hearing.wait_for_events(PATIENCE) == [("line", b"one")]
+    assert hearing.wait_for_events(TIMEOUT_S) == [("line", b"one")]
     os.close(writer)
-    assert hearing.wait_for_events(PATIENCE) == [("line", b"tw"), ("end", b"")]
+    assert hearing.wait_for_events(TIMEOUT_S) == [("line", b"tw"), ("end", b"")]
     assert hearing.wait_for_events(0.0) is None
     os.close(reader)
 

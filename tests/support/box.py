@@ -28,7 +28,7 @@ from stream_lines import Line, parse_lines
 # faults need.
 SHIM = [sys.executable, "-P", "-m", "shim"]
 OURS = tuple(SHIM)
-PATIENCE = 30.0  # seconds; even on a busy machine no test takes so long unless something hangs
+TIMEOUT_S = 30.0  # seconds; even on a busy machine no test takes so long unless something hangs
 
 STREAM = ("--output-format", "stream-json", "--verbose")
 ASK = ("-p", "hi", *STREAM)
@@ -87,7 +87,7 @@ def run_shim(
     args: Sequence[str],
     *,
     stdin: bytes = b"",
-    timeout_s: float = PATIENCE,
+    timeout_s: float = TIMEOUT_S,
     reuse: bool = True,
     **options: Any,
 ) -> "Done":
@@ -167,12 +167,12 @@ class Lifeline:
     def wait_for(self, name: str) -> int:
         """Wait until a process writes `name`. Return its process id."""
         while name not in self.pids:
-            assert self._read_more(PATIENCE), f"nobody said {name}"
+            assert self._read_more(TIMEOUT_S), f"nobody said {name}"
         return self.pids[name]
 
     def wait_until_closed(self) -> bool:
         """Return whether all processes that hold the FIFO exit in time."""
-        return self._wait_for_close(PATIENCE)
+        return self._wait_for_close(TIMEOUT_S)
 
     def wait_until_closed_or_unused(self) -> bool:
         """Do the same for a child that may have been stopped before it wrote anything."""
@@ -266,7 +266,7 @@ class Running:
         assert self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
         while expected not in self._read:
-            assert select.select([descriptor], [], [], PATIENCE)[0], (
+            assert select.select([descriptor], [], [], TIMEOUT_S)[0], (
                 f"{expected!r} did not come: {self._read!r}"
             )
             chunk = os.read(descriptor, at_once)
@@ -300,7 +300,7 @@ class Running:
         """Wait until the drop-in has read everything that was written to its stdin."""
         assert self.process.stdin is not None
         waiting = bytearray(4)
-        for _ in range(int(PATIENCE / 0.01)):
+        for _ in range(int(TIMEOUT_S / 0.01)):
             fcntl.ioctl(self.process.stdin.fileno(), termios.FIONREAD, waiting)
             if not any(waiting):
                 return
@@ -320,11 +320,11 @@ class Running:
 
     def wait_for_status(self) -> int:
         """Return the exit status without reading stdout."""
-        return self.process.wait(timeout=PATIENCE)
+        return self.process.wait(timeout=TIMEOUT_S)
 
     def wait_for_end(self) -> Done:
         """Read the output to its end, and return the result."""
-        stdout, stderr = self.process.communicate(timeout=PATIENCE)
+        stdout, stderr = self.process.communicate(timeout=TIMEOUT_S)
         return Done(self.process.returncode, self._read + (stdout or b""), (stderr or b"").decode())
 
 

@@ -25,7 +25,7 @@ from shim.core.bridge.frames import (
     parse_frame,
 )
 
-PATIENCE = 30.0  # seconds; no test takes so long unless something hangs
+TIMEOUT_S = 30.0  # seconds; no test takes so long unless something hangs
 MAX_STREAM_S = 60.0  # a test fails if its stream does not end in this time
 SESSION = "1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405"
 OTHER = "2e1d3bc5-6e47-4f70-9b8c-a1d2e3f40516"
@@ -268,7 +268,7 @@ class Web:
         self._stop_event: asyncio.Event | None = None
         self._thread = threading.Thread(target=self._run_loop, daemon=True)
         self._thread.start()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while not self.server.started:
             assert time.monotonic() < deadline and self._thread.is_alive()
             time.sleep(0.001)
@@ -294,7 +294,7 @@ class Web:
         """Stop the gateway."""
         assert self._loop is not None and self._stop_event is not None
         self._loop.call_soon_threadsafe(self._stop_event.set)
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT_S)
         self._opened.close()
         assert not self._thread.is_alive()
 
@@ -302,7 +302,7 @@ class Web:
         """Call a function in the thread of the gateway. Return its result."""
         assert self._loop is not None
         done = asyncio.run_coroutine_threadsafe(_call_function(do, args, keywords), self._loop)
-        return done.result(PATIENCE)
+        return done.result(TIMEOUT_S)
 
     def build_headers(self, role: str | None = "drive") -> dict[str, str]:
         token = getattr(self.tokens.load_tokens(), role) if role else ""
@@ -334,12 +334,12 @@ class Web:
 
     def open_connection(self) -> socket.socket:
         """Open a plain TCP connection."""
-        return socket.create_connection(("127.0.0.1", self.port), PATIENCE)
+        return socket.create_connection(("127.0.0.1", self.port), TIMEOUT_S)
 
 
 def ask_at(port: int, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Answered:
     """Send a request to the gateway at a port. Return its response."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
     data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
     kind = {"Content-Type": "application/json"} if data is not None else {}
     try:
@@ -354,7 +354,7 @@ def ask_at(port: int, method: str, path: str, body: Any, headers: Mapping[str, s
 
 @contextmanager
 def stream_at(
-    port: int, path: str, token: str, after: str = "", timeout_s: float = PATIENCE
+    port: int, path: str, token: str, after: str = "", timeout_s: float = TIMEOUT_S
 ) -> Iterator[Iterator[StreamedEvent]]:
     """Yield the events of a stream of the gateway at a port."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)

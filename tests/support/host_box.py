@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from box import Box, Done
-from session_hosts import PATIENCE
+from session_hosts import TIMEOUT_S
 
 from shim.bridge import registry
 from shim.bridge.client import HostConnection, connect_to_session_blocking
@@ -56,13 +56,13 @@ class HostingBox:
 
     def wait_for_frame(self, connection: HostConnection, kind: str) -> dict[str, Any]:
         """Return the next frame of a kind."""
-        return next(frame for frame in connection.read_frames(PATIENCE) if frame["kind"] == kind)
+        return next(frame for frame in connection.read_frames(TIMEOUT_S) if frame["kind"] == kind)
 
     def wait_until(
         self, session: SessionRecord, happened: Callable[[SessionRecord], bool]
     ) -> SessionRecord:
         """Wait until a condition holds for a session. Return its record."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while not happened(now := self.load_session(session)):
             assert time.monotonic() < deadline, now
             time.sleep(0.01)
@@ -78,7 +78,7 @@ class HostingBox:
 
     def wait_for_mode(self, session: SessionRecord, mode: str) -> None:
         """Wait until a session is in a permission mode."""
-        deadline, now = time.monotonic() + PATIENCE, None
+        deadline, now = time.monotonic() + TIMEOUT_S, None
         while now != mode:
             assert time.monotonic() < deadline, now
             with connect_to_session_blocking(
@@ -92,6 +92,6 @@ class HostingBox:
 
     def stop_hosts(self) -> None:
         """Stop every host, including hosts that are still starting."""
-        deadline, running_sessions = time.monotonic() + PATIENCE, self.list_sessions()
+        deadline, running_sessions = time.monotonic() + TIMEOUT_S, self.list_sessions()
         while running_sessions := stop_hosts(running_sessions, self.variables):
             assert time.monotonic() < deadline, running_sessions

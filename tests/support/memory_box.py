@@ -34,7 +34,7 @@ from typing import Any
 
 import anyio
 import pytest
-from box import PATIENCE, VERSION_LINES, Box, Done
+from box import TIMEOUT_S, VERSION_LINES, Box, Done
 from fixture_cases import ROOT
 from memory_child import MemoryChild
 from planned_program import Plan, PlannedProgram
@@ -51,7 +51,7 @@ from shim.process.spawn_error import create_spawn_error
 
 NEVER = float("inf")
 # The real time for one step of the drop-in. On a busy machine, much output takes long.
-HANG_SECONDS = 4 * PATIENCE
+HANG_SECONDS = 4 * TIMEOUT_S
 STDIN_PIPE_BYTES = 1024 * 1024
 MAX_ABANDONED_STEPS = 100  # for the cleanup of the drop-in
 MAX_READ_BYTES = 2**30  # more than any test writes
@@ -185,7 +185,7 @@ class MemoryRunning:
     # -- waiting -----------------------------------------------------------------------------------
 
     def wait_for_condition(
-        self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE
+        self, condition: Callable[[], bool], what: str, seconds: float = TIMEOUT_S
     ) -> None:
         """Let the drop-in run until a condition holds; at most `seconds` of its clock may pass."""
         last = self._lockstep.now + seconds

@@ -17,7 +17,7 @@ from shim.bridge.registry import SessionRecord
 from shim.bridge.stop import stop_hosts
 
 # No test takes so long unless something hangs. Two processes have to start one after the other.
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 
 
 class Hosting:
@@ -61,7 +61,7 @@ class Hosting:
         self, session: SessionRecord, happened: Callable[[SessionRecord], bool]
     ) -> SessionRecord:
         """Wait until a condition holds for a session. Return its record."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while not happened(now := self.load_session(session)):
             assert time.monotonic() < deadline, now
             time.sleep(0.01)
@@ -92,7 +92,7 @@ class Hosting:
     def stop_hosts(self) -> None:
         """Stop all running hosts, including hosts that are still starting."""
         deadline, running_sessions = (
-            time.monotonic() + PATIENCE,
+            time.monotonic() + TIMEOUT_S,
             registry.list_sessions(self.environment),
         )
         while running_sessions := stop_hosts(running_sessions, self.environment):
@@ -107,7 +107,7 @@ def _is_stopped(pid: int) -> bool:
 
 def wait_for_frame(connection: HostConnection, kind: str, **keys: Any) -> dict[str, Any]:
     """Return the next frame of a kind with these values."""
-    for came in connection.read_frames(PATIENCE):
+    for came in connection.read_frames(TIMEOUT_S):
         if came["kind"] == kind and all(came.get(key) == value for key, value in keys.items()):
             return came
     raise AssertionError(f"no {kind} came")
@@ -121,7 +121,7 @@ def select_claude_lines(frames: Iterator[Mapping[str, Any]]) -> Iterator[Mapping
 def read_until_result(connection: HostConnection) -> list[Mapping[str, Any]]:
     """Return Claude's complete lines up to the next result."""
     messages = []
-    for line in select_claude_lines(connection.read_frames(PATIENCE)):
+    for line in select_claude_lines(connection.read_frames(TIMEOUT_S)):
         messages.append(line)
         if line["type"] == "result":
             return messages

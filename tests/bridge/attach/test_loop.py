@@ -7,7 +7,7 @@ import socket
 
 import anyio
 import pytest
-from box import PATIENCE
+from box import TIMEOUT_S
 
 from shim.bridge import client as links
 from shim.bridge.attach import host_joiner, loop
@@ -91,7 +91,7 @@ class Joined:
         )
 
     async def run(self, *pending):
-        with self.theirs, anyio.fail_after(PATIENCE):
+        with self.theirs, anyio.fail_after(TIMEOUT_S):
             self.status = await self.loop.run(list(pending))
             self.connection.close()
 
@@ -173,7 +173,7 @@ async def test_sighup_result_reports_that_the_session_continues(
 async def test_sending_a_setting_fails_if_the_host_does_not_answer_in_time(monkeypatch):
     monkeypatch.setattr(links, "WELCOME_TIMEOUT_S", 0.05)
     joined = Joined("hi")
-    with joined.theirs, anyio.fail_after(PATIENCE), pytest.raises(HostNotAnsweringError):
+    with joined.theirs, anyio.fail_after(TIMEOUT_S), pytest.raises(HostNotAnsweringError):
         await joined.connection.wait_for_host_answer(
             host_joiner._exchange(
                 joined.connection, joined.frontend, {"kind": "mode", "mode": "plan"}
@@ -201,7 +201,7 @@ async def test_end_frame_is_sent_only_once():
         status = await ending.run([])
         connection.close()
 
-    with theirs, anyio.fail_after(PATIENCE):
+    with theirs, anyio.fail_after(TIMEOUT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             message = await host.hear_of("message")

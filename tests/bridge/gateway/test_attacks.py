@@ -6,7 +6,7 @@ import socket
 import time
 
 import pytest
-from gateway_harness import PATIENCE, SESSION, GatewayEndpoint, StandIn, StandIns, Web
+from gateway_harness import SESSION, TIMEOUT_S, GatewayEndpoint, StandIn, StandIns, Web
 
 from shim.bridge.gateway import connections, limits, streams
 from shim.bridge.gateway.app import OPERATIONS
@@ -496,7 +496,7 @@ def test_stream_limit_returns_429_until_a_stream_closes(web, host, monkeypatch):
         assert web.send_get(path).status == 429
         with web.open_stream(path, role="watch") as other:
             assert next(other).kind == "welcome"
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     while host.clients:
         assert time.monotonic() < deadline
     with web.open_stream(path) as next_stream:
@@ -561,14 +561,14 @@ def test_incomplete_request_head_times_out(web, monkeypatch, partial_head):
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
     with web.open_connection() as connection:
         connection.sendall(partial_head)
-        connection.settimeout(PATIENCE)
+        connection.settimeout(TIMEOUT_S)
         with pytest.raises((ConnectionResetError, AssertionError)):
             assert connection.recv(1), "it was closed"
 
 
 def test_head_sent_byte_by_byte_does_not_extend_the_timeout(web, monkeypatch):
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.2)
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     with web.open_connection() as connection, pytest.raises(OSError):
         while time.monotonic() < deadline:
             connection.sendall(b"X")
@@ -668,7 +668,7 @@ def test_stalled_stream_client_is_disconnected(web, host, monkeypatch):
     monkeypatch.setattr(connections, "WRITE_TIMEOUT_S", 0.05)
     # Otherwise Linux would close it by itself.
     monkeypatch.setattr(connections, "TCP_USER_TIMEOUT", None)
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     with web.open_connection() as connection:
         request = f"GET /sessions/{SESSION}/events HTTP/1.1\r\nHost: {web.host}\r\n"
         connection.sendall(

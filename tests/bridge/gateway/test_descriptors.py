@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import anyio
 import pytest
-from gateway_harness import PATIENCE, ask_at
+from gateway_harness import TIMEOUT_S, ask_at
 
 from shim.bridge.gateway import connections, limits
 from shim.bridge.gateway.tokens import GatewayTokenFile
@@ -40,14 +40,14 @@ def limited_server(tmp_path_factory):
         yield port, GatewayTokenFile(environment).load_tokens().drive, path / "stderr", process.pid
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=PATIENCE)
+        process.communicate(timeout=TIMEOUT_S)
 
 
 def silent(stack, port, count):
     """Open connections that send nothing. The server may refuse one of them."""
     for _ in range(count):
         connection = stack.enter_context(socket.socket())
-        connection.settimeout(PATIENCE)
+        connection.settimeout(TIMEOUT_S)
         connection.connect(("127.0.0.1", port))
 
 
@@ -60,7 +60,7 @@ def test_descriptor_shortage_is_reported_once_and_server_recovers(limited_server
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 4, MACOS))
     with ExitStack() as stack:
         silent(stack, port, 40)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while not stderr.read_text():
             assert time.monotonic() < deadline, "the shortage is not reported"
             time.sleep(0.02)
@@ -81,7 +81,7 @@ def test_silent_connections_do_not_block_authorized_requests(limited_server, rou
             assert ask_at(port, "GET", "/me", None, headers).status == 200
     assert ask_at(port, "GET", "/sessions", None, headers).status == 200
     assert len(stderr.read_text().splitlines()) <= 1
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     while len(os.listdir(f"/proc/{pid}/fd")) > 32:
         assert time.monotonic() < deadline, "the connections stay open"
         time.sleep(0.02)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 import sweeps
-from box import PATIENCE, format_ndjson, start_shim
+from box import TIMEOUT_S, format_ndjson, start_shim
 from gateway_harness import SESSION, GatewayEndpoint, StreamedEvent, Web, ask_at, stream_at
 from host_box import HostingBox
 from log_suite import build_records
@@ -520,7 +520,7 @@ def test_closed_streams_leak_no_descriptors(real, hosting_box, box):
 
 def settled_descriptors(web):
     """Return this process's number of descriptors when no stream is open."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     while web.server.server_state.tasks:
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -569,7 +569,7 @@ def test_stream_resumes_without_loss_after_the_gateway_is_killed(hosting_box, bo
         session.session_id, hosting_box.variables, role="watch", partial=False
     ) as connection:
         frames = itertools.takewhile(
-            lambda event: event["kind"] != "synced", connection.read_frames(PATIENCE)
+            lambda event: event["kind"] != "synced", connection.read_frames(TIMEOUT_S)
         )
         lines = [event["raw"] for event in frames if event["kind"] == "line"]
     assert [event.data for event in events] == lines[: len(events)] and len(events) > MANY

@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from box import PATIENCE
+from box import TIMEOUT_S
 from gateway_harness import SESSION, StandIn, StandIns
 
 from shim.bridge.gateway import machines
@@ -31,7 +31,7 @@ class Lister(SshSessionLister):
 
     def list_sessions(self, *, includes_ended):
         assert includes_ended
-        self.may_answer.wait(PATIENCE)
+        self.may_answer.wait(TIMEOUT_S)
         return [self.listing]
 
 
@@ -52,7 +52,7 @@ def manager(monkeypatch, tmp_path):
 
 
 def wait_for(condition):
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline:
             return False

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from gateway_harness import PATIENCE, SESSION, parse_events
+from gateway_harness import SESSION, TIMEOUT_S, parse_events
 
 from shim.bridge.gateway import drawings, streams
 from shim.bridge.gateway.drawings import SessionDrawing, SessionDrawings
@@ -467,7 +467,7 @@ async def test_browser_may_leave_while_frames_come():
 @pytest.mark.anyio
 async def test_frames_pass_a_stream_in_batches(monkeypatch):
     """A stream that passes only one frame per round of a busy loop is too slow for its session."""
-    monkeypatch.setattr(streams, "MAX_SLICE_S", PATIENCE)
+    monkeypatch.setattr(streams, "MAX_SLICE_S", TIMEOUT_S)
     rounds = 0
 
     async def count_rounds():
@@ -478,7 +478,7 @@ async def test_frames_pass_a_stream_in_batches(monkeypatch):
 
     response = build_response(build_frames(build_prompts(1, 1000)))
     sender, receiver = anyio.create_memory_object_stream(streams.MAX_WAITING_FRAMES)
-    with anyio.fail_after(PATIENCE), sender, receiver:
+    with anyio.fail_after(TIMEOUT_S), sender, receiver:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(response._read_frames, sender)
             tasks.start_soon(count_rounds)
@@ -665,7 +665,7 @@ def test_stream_ends_when_the_host_connection_closes(web, host):
 
 @pytest.mark.parametrize("name", ["events", "steps"])
 def test_stream_headers_forbid_proxy_buffering_and_compression(web, host, name):
-    connection = http.client.HTTPConnection("127.0.0.1", web.port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", web.port, timeout=TIMEOUT_S)
     connection.request("GET", f"/sessions/{SESSION}/{name}", headers=web.build_headers())
     with closing(connection), connection.getresponse() as answer:
         assert answer.headers.get_all("cache-control") == ["no-store, no-transform"]
@@ -696,7 +696,7 @@ def test_host_connection_closes_when_the_stream_closes(web, host):
 def _wait(web, condition):
     import time
 
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     while not web.call_in_thread(condition):
         assert time.monotonic() < deadline
 

@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 from certificates import create_certificate
-from gateway_harness import PATIENCE, SESSION, GatewayEndpoint, StandIns, Web
+from gateway_harness import SESSION, TIMEOUT_S, GatewayEndpoint, StandIns, Web
 
 from shim.bridge.gateway import server
 
@@ -35,7 +35,7 @@ def secure(host, tokens, certificate):
 def ask(web, certificate, method, path, body=None, **headers):
     """Send a request over TLS and verify the certificate."""
     context = ssl.create_default_context(cafile=certificate[0])
-    raw = socket.create_connection(("127.0.0.1", web.port), PATIENCE)
+    raw = socket.create_connection(("127.0.0.1", web.port), TIMEOUT_S)
     connection = http.client.HTTPConnection(NAME, web.port)
     with context.wrap_socket(raw, server_hostname=NAME) as connection.sock:
         data = None if body is None else json.dumps(body)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import anyio
 import pytest
 from box import format_ndjson
-from session_hosts import PATIENCE, read_until_result, select_claude_lines, wait_for_frame
+from session_hosts import TIMEOUT_S, read_until_result, select_claude_lines, wait_for_frame
 
 from shim.bridge import launch, registry, sockets
 from shim.bridge.client import (
@@ -241,7 +241,7 @@ async def test_pending_prompt_prevents_the_idle_shutdown(host_runtime):
         host_runtime.runner.on_conversation_lines(format_ndjson(line).encode())
         assert not host_runtime.runner.has_failed
 
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         async with host_runtime.serve_clients(lambda: None):
             *_, message = (await host_runtime.source.read()).splitlines()
             say(**json.loads(message), isReplay=True)
@@ -259,7 +259,7 @@ async def test_pending_prompt_prevents_the_idle_shutdown(host_runtime):
 async def test_client_ends_the_conversation_without_a_signal(host_runtime, hosts):
     stopped = anyio.Event()
     session_id = os.path.basename(host_runtime._folder)
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         async with (
             host_runtime.serve_clients(stopped.set),
             await connect_to_session(session_id, hosts.environment) as connection,
@@ -346,7 +346,7 @@ def test_missing_or_damaged_metadata_is_restored_while_the_host_runs(hosts):
             else:
                 with open(path, "wb") as file:
                     file.write(content)
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + TIMEOUT_S
             while (now := registry.find_session(session.session_id, hosts.environment)) is None:
                 assert time.monotonic() < deadline, (
                     f"it lives on with {content} and nobody finds it"
@@ -408,7 +408,7 @@ def test_replayed_lines_are_numbered_consecutively(box, hosts, start_qwen_sessio
         read_until_result(connection)
     with hosts.connect(session, partial=False) as connection:
         frames = []
-        for came in connection.read_frames(PATIENCE):
+        for came in connection.read_frames(TIMEOUT_S):
             frames.append(came)
             if came["kind"] == "synced":
                 break

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 import sweeps
-from session_hosts import PATIENCE, read_until_result, wait_for_frame
+from session_hosts import TIMEOUT_S, read_until_result, wait_for_frame
 
 from shim.bridge import sockets
 from shim.bridge.client import connect_to_session
@@ -27,7 +27,7 @@ def raw(session):
 
 def raw_at(folder):
     connection = sockets.connect_to_host(folder)
-    connection.settimeout(PATIENCE)
+    connection.settimeout(TIMEOUT_S)
     return connection
 
 
@@ -70,7 +70,7 @@ def test_process_of_another_user_cannot_connect(hosts):
 
     def talk():
         with socket.socket(socket.AF_UNIX) as client_socket:
-            client_socket.settimeout(PATIENCE)
+            client_socket.settimeout(TIMEOUT_S)
             os.chdir(session.folder)  # the path is too long for a socket
             client_socket.connect(sockets.SOCKET_FILE)
             client_socket.sendall(HELLO)
@@ -241,6 +241,6 @@ async def test_internal_error_in_a_frame_handler_disconnects_only_its_client(
         await other_connection.send_frame(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}}
         )
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT_S):
             while (await anext(other_connection))["kind"] != "accepted":
                 pass

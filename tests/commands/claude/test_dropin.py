@@ -9,7 +9,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from box import ANSWER, ASK, PATIENCE, SHIM, STREAM, TELL_VERSION, Running
+from box import ANSWER, ASK, SHIM, STREAM, TELL_VERSION, TIMEOUT_S, Running
 from stream_invariants import check_turns
 from stream_lines import TERMINATOR, find_result
 
@@ -441,7 +441,7 @@ def test_removed_working_directory_still_writes_a_result(box, demo):
         capture_output=True,
         env=box.build_environment(**demo),
         cwd=box.cwd,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert b"Traceback" not in done.stderr

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from box import ANSWER, ASK, END, PATIENCE, START, build_text_event, format_ndjson
+from box import ANSWER, ASK, END, START, TIMEOUT_S, build_text_event, format_ndjson
 from fake_secrets import generate_secret
 from yume_stream import check_flat, summarize_flat_lines
 
@@ -816,7 +816,7 @@ def run(path, *args, **options):
         [path, *args],
         capture_output=True,
         stdin=subprocess.DEVNULL,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_S,
         check=False,
         **options,
     )

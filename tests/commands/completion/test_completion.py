@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from box import PATIENCE
+from box import TIMEOUT_S
 
 from shim.adapters import VENDORS
 from shim.commands.claude.completion import FORMATTERS, complete_claude_args
@@ -124,7 +124,7 @@ def test_completions_are_formatted_for_each_shell():
 
 def test_completion_of_claude_does_not_import_typer():
     code = "import sys, shim.commands.claude.completion; sys.exit('typer' in sys.modules)"
-    subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=PATIENCE)
+    subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=TIMEOUT_S)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -151,7 +151,7 @@ def test_script_works_in_bash(shim, tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_S,
     )
     assert done.stdout.splitlines() == [
         "plan",

@@ -12,7 +12,7 @@ from functools import partial
 import anyio
 import pytest
 import sweeps
-from box import PATIENCE, Box, build_stand_in_command, start_shim
+from box import TIMEOUT_S, Box, build_stand_in_command, start_shim
 from fork_worker import Forked, possible
 from transcript_defects import EDITS, apply_edit
 
@@ -31,7 +31,7 @@ from tests.program.test_threats import ESCAPES, visible
 
 FAKE = build_stand_in_command("fake_claude")
 # Timeouts for a command that does not answer. A busy machine needs the longer ones.
-SOON = (0.25, 1.0, PATIENCE)
+SOON = (0.25, 1.0, TIMEOUT_S)
 DOORS = ()
 # Each continues with the session of an earlier one.
 SESSION_RUNS = {"session", "resume", "fork", "continue", "session-again"}
@@ -199,9 +199,9 @@ TIMES = {
 def patient(monkeypatch):
     """Raise every time limit above a test's timeout, so that a loaded machine breaks no rule."""
     for name, _ in TIMES.values():
-        monkeypatch.setattr(conform_doors, name, 10 * PATIENCE)
-    monkeypatch.setattr(conform_control, "MAX_INTERRUPT_SECONDS", 10 * PATIENCE)
-    monkeypatch.setattr(conform_process, "DESCENDANTS_TIMEOUT_S", PATIENCE)
+        monkeypatch.setattr(conform_doors, name, 10 * TIMEOUT_S)
+    monkeypatch.setattr(conform_control, "MAX_INTERRUPT_SECONDS", 10 * TIMEOUT_S)
+    monkeypatch.setattr(conform_process, "DESCENDANTS_TIMEOUT_S", TIMEOUT_S)
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +215,7 @@ def valid_observations(tmp_path_factory):
             FAKE,
             fake_box.build_environment(),
             ConformanceOptions(),
-            PATIENCE,
+            TIMEOUT_S,
         )
     fake_box.close()
 
@@ -310,7 +310,7 @@ def see(local_box, fork_patch, monkeypatch):
     by name.
     """
 
-    def collect_findings(defect="", chains=None, timeout_s=PATIENCE, **options):
+    def collect_findings(defect="", chains=None, timeout_s=TIMEOUT_S, **options):
         monkeypatch.setenv("FAKE_DEFECT", defect)
         if chains is not None:
             monkeypatch.setattr(
@@ -556,7 +556,7 @@ def test_hanging_command_is_killed_and_later_runs_are_skipped(local_box, monkeyp
 def test_command_that_floods_stdout_is_cut_off(local_box, monkeypatch):
     monkeypatch.setattr(conform_process, "MAX_STDOUT_BYTES", 10_000)
     monkeypatch.setattr(child, "CHUNK_BYTES", 4096)
-    findings = check_command(program(local_box, "exec yes conform\n"), PATIENCE)
+    findings = check_command(program(local_box, "exec yes conform\n"), TIMEOUT_S)
     assert (
         findings["version"].verdict == "fail"
         and "more than the limit for a run" in findings["version"].detail
@@ -567,13 +567,15 @@ def test_flood_of_blank_lines_is_cut_off(local_box, monkeypatch):
     monkeypatch.setattr(conform, "SCENARIOS", [])
     monkeypatch.setattr(child, "CHUNK_BYTES", 4096)
     monkeypatch.setattr(conform_process, "MAX_STDOUT_LINES", 1000)
-    assert check_command(program(local_box, "exec yes ''\n"), PATIENCE)["version"].verdict == "fail"
+    assert (
+        check_command(program(local_box, "exec yes ''\n"), TIMEOUT_S)["version"].verdict == "fail"
+    )
 
 
 def test_flood_of_stderr_does_not_block(local_box, monkeypatch):
     monkeypatch.setattr(conform, "SCENARIOS", [])
     findings = check_command(
-        program(local_box, "yes x | head -c 3000000 >&2; echo '2.1.0 (Claude Code)'\n"), PATIENCE
+        program(local_box, "yes x | head -c 3000000 >&2; echo '2.1.0 (Claude Code)'\n"), TIMEOUT_S
     )
     assert findings["version"].verdict == "pass"
 
@@ -589,7 +591,7 @@ def test_command_that_does_not_read_stdin_times_out(local_box, monkeypatch):
 
 def test_command_that_exits_immediately_passes_only_two_rules(local_box):
     """A rule about answers is not satisfied by silence, however fast and exact the command is."""
-    findings = check_command(program(local_box, "exit 0\n"), PATIENCE)
+    findings = check_command(program(local_box, "exit 0\n"), TIMEOUT_S)
     assert {
         findings[name].verdict for name in ("version", "initialize", "text", "chosen-session")
     } == {"fail"}
@@ -620,7 +622,7 @@ def test_descendants_of_a_run_are_killed(local_box, monkeypatch):
         program(
             local_box, f"(exec 9>{lifeline.path}; exec sleep 60) &\necho '2.1.0 (Claude Code)'\n"
         ),
-        PATIENCE,
+        TIMEOUT_S,
     )
     assert lifeline.wait_until_closed()
 
@@ -632,7 +634,7 @@ def test_environment_is_passed_on_with_the_entrypoint_of_the_frontend(local_box,
     monkeypatch.setenv("MINE", "kept")
     check_command(
         program(local_box, f'echo "$HOME,$MINE,$CLAUDE_CODE_ENTRYPOINT" >> {log_file}; exit 1\n'),
-        PATIENCE,
+        TIMEOUT_S,
     )
     assert set(log_file.read_text().split()) == {
         f"{local_box.home},kept,",
@@ -645,7 +647,7 @@ def test_run_removes_its_temporary_files(local_box, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_invalid_arguments])
     before = set(os.listdir(local_box.path))
-    check_command(program(local_box, "pwd > where; mkdir -p x; exit 1\n"), PATIENCE)
+    check_command(program(local_box, "pwd > where; mkdir -p x; exit 1\n"), TIMEOUT_S)
     assert set(os.listdir(local_box.path)) == before
     assert os.listdir(local_box.cwd) == []
 
@@ -653,7 +655,7 @@ def test_run_removes_its_temporary_files(local_box, monkeypatch):
 def test_relative_file_argument_is_resolved_from_the_original_folder(local_box, monkeypatch):
     monkeypatch.setattr(conform, "SCENARIOS", [])
     (local_box.cwd / "fake.sh").write_text("echo '2.1.0 (Claude Code)'\n")
-    assert check_command(["sh", "fake.sh"], PATIENCE)["version"].verdict == "pass"
+    assert check_command(["sh", "fake.sh"], TIMEOUT_S)["version"].verdict == "pass"
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -781,7 +783,7 @@ def test_ctrl_c_kills_the_running_command(box):
     )  # fmt: skip
     lifeline.wait_for("up")
     process.send_signal(signal.SIGINT)
-    _, complaint = process.communicate(timeout=PATIENCE)
+    _, complaint = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode not in (0, 2) and b"Traceback" not in complaint
     assert lifeline.wait_until_closed()
 
@@ -801,7 +803,7 @@ def test_cancelled_run_kills_a_command_that_ignores_sigterm(local_box, monkeypat
                 dict(os.environ),
                 os.getcwd(),
                 conform._close_stdin,
-                PATIENCE,
+                TIMEOUT_S,
             )
             tasks.start_soon(
                 partial(conform_process.run_command_with_script, run, *start, has_stdin=True)

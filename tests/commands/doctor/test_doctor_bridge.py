@@ -5,7 +5,7 @@ import os
 import resource
 import signal
 
-from session_hosts import PATIENCE, read_until_result
+from session_hosts import TIMEOUT_S, read_until_result
 
 from shim.bridge import registry
 from shim.bridge.gateway.tokens import GatewayTokenFile
@@ -35,7 +35,7 @@ def test_sessions_that_cannot_be_listed_are_a_problem(desk):
 
 
 def test_running_sessions_are_counted_and_crashed_hosts_reported(desk, monkeypatch):
-    monkeypatch.setattr(installation_checks, "WELCOME_TIMEOUT_S", PATIENCE)
+    monkeypatch.setattr(installation_checks, "WELCOME_TIMEOUT_S", TIMEOUT_S)
     ended, died, living = desk.start_session(), desk.start_session(), desk.start_session()
     desk.run_claude("stop", ended.short_id)
     pid = desk.wait_until(died, lambda now: now.metadata["pid"]).metadata["pid"]

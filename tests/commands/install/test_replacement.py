@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from box import ANSWER, ASK, PATIENCE, START, build_text_event, format_ndjson
+from box import ANSWER, ASK, START, TIMEOUT_S, build_text_event, format_ndjson
 
 from shim.commands.doctor.claude_files import (
     build_backup_path,
@@ -261,7 +261,7 @@ def run(command, box, **variables):
         capture_output=True,
         env=box.build_environment(**{"SHIM_BIN": None, **variables}),
         cwd=box.cwd,
-        timeout=PATIENCE * 2,
+        timeout=TIMEOUT_S * 2,
         check=False,
     )
 
@@ -317,7 +317,7 @@ def test_sigterm_to_node_ends_the_turn_with_a_result(box, cli, without):
         assert process.stdout is not None
         assert b'"init"' in process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        stdout, _ = process.communicate(timeout=PATIENCE)
+        stdout, _ = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode in (143, -signal.SIGTERM)
     assert json.loads(stdout.splitlines()[-2])["type"] == "result"
 

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from box import PATIENCE, SHIM, start_shim
+from box import SHIM, TIMEOUT_S, start_shim
 from certificates import create_certificate
 from terminal import on_terminal
 
@@ -48,7 +48,7 @@ def start_server(environment, cwd, *args):
 
 def get(address, token, **options):
     request = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"})
-    with urllib.request.urlopen(request, timeout=PATIENCE, **options) as answer:
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S, **options) as answer:
         return json.load(answer)
 
 
@@ -60,7 +60,7 @@ def test_address_is_printed_without_a_token_if_stdout_is_not_a_terminal(box):
             assert ADDRESS.fullmatch(address)
             assert get(f"{address}sessions", token) == {"sessions": []}
             process.send_signal(signal.SIGINT)
-            stdout, complaint = process.communicate(timeout=PATIENCE)
+            stdout, complaint = process.communicate(timeout=TIMEOUT_S)
         finally:
             process.kill()
     assert token.encode() not in stdout and complaint == b""
@@ -87,7 +87,7 @@ def test_tls_server_answers_only_clients_that_trust_its_certificate(box, tmp_pat
             with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
                 get(f"{address}sessions", token)
             process.send_signal(signal.SIGINT)
-            _, complaint = process.communicate(timeout=PATIENCE)
+            _, complaint = process.communicate(timeout=TIMEOUT_S)
         finally:
             process.kill()
     assert complaint == b""
@@ -103,11 +103,11 @@ def test_sigterm_ends_an_open_event_stream_without_output_on_stderr(desk):
             (session,) = get(f"{address}sessions", token)["sessions"]
             request = urllib.request.Request(f"{address}sessions/{session['id']}/events")
             request.add_header("Authorization", f"Bearer {token}")
-            with urllib.request.urlopen(request, timeout=PATIENCE) as stream:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as stream:
                 assert stream.readline() == b"retry: 1000\n"
                 process.send_signal(signal.SIGTERM)
                 assert b"" in iter(stream.readline, None), "it ends"
-            _, complaint = process.communicate(timeout=PATIENCE)
+            _, complaint = process.communicate(timeout=TIMEOUT_S)
         finally:
             process.kill()
     assert complaint == b""
@@ -117,7 +117,7 @@ def test_terminal_receives_a_login_address_that_does_not_contain_the_token(box):
     token = box.run_shim("bridge", "token").stdout.decode().strip()
     argv = [*SHIM, "bridge", "serve", "--http", "127.0.0.1:0"]
     with on_terminal(
-        argv, env=box.build_environment(), cwd=str(box.cwd), timeout_s=PATIENCE
+        argv, env=box.build_environment(), cwd=str(box.cwd), timeout_s=TIMEOUT_S
     ) as terminal:
         drawn = terminal.wait_for_text("Ctrl-C stops the server")
         (address, way_in) = re.findall(f"({ADDRESS.pattern})#token=([0-9a-f.]+)", drawn)[0]
@@ -130,7 +130,7 @@ def test_terminal_receives_a_login_address_that_does_not_contain_the_token(box):
         request = urllib.request.Request(
             f"{address}login", body, {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             assert json.load(answer)["role"] == "drive"
 
 
@@ -176,6 +176,6 @@ def test_serve_names_missing_packages_and_the_command_that_installs_them(shim, m
 def test_other_commands_do_not_import_web_modules(box):
     done = subprocess.run(
         [sys.executable, "-P", "-c", COMMANDS], env=box.build_environment(), cwd=box.cwd,
-        capture_output=True, text=True, timeout=PATIENCE, check=False,
+        capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 import pytest
-from box import ANSWER, END, PATIENCE, SHIM, START, build_text_event, format_ndjson, start_shim
+from box import ANSWER, END, SHIM, START, TIMEOUT_S, build_text_event, format_ndjson, start_shim
 from fixture_cases import ROOT
 from terminal import CTRL_C, CTRL_D, on_terminal
 
@@ -29,7 +29,9 @@ def keyboard(box):
 
     def start(*args, echo=True, **environment):
         env = box.build_environment(**environment)
-        return on_terminal([*SHIM, *args], env=env, cwd=str(box.cwd), timeout_s=PATIENCE, echo=echo)
+        return on_terminal(
+            [*SHIM, *args], env=env, cwd=str(box.cwd), timeout_s=TIMEOUT_S, echo=echo
+        )
 
     return start
 
@@ -115,7 +117,7 @@ def test_closed_stdout_ends_the_turn(box):
     ) as process:
         assert process.stdout.readline() == b"> hi\n"
         process.stdout.close()
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(TIMEOUT_S) == 0
     assert lifeline.wait_until_closed()
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from box import PATIENCE, parse_lines
+from box import TIMEOUT_S, parse_lines
 from turn_stage import build_session_state
 
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
@@ -127,7 +127,7 @@ def build_persistent_driver(tasks, paper):
 async def test_permission_request_after_the_result_is_denied_without_a_prompt():
     """S16b: nothing follows an error result."""
     paper = FakeOutput()
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         async with anyio.create_task_group() as tasks:
             driver, control = build_persistent_driver(tasks, paper)
             permission = PermissionRequest("r", "c", "Bash", {}, "bash", {})
@@ -143,7 +143,7 @@ async def test_in_process_call_is_denied_if_the_frontend_is_disconnected():
     """The relays of other calls are still running. Only the turn knows that the frontend is
     disconnected.
     """
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         async with anyio.create_task_group() as tasks:
             driver, _ = build_persistent_driver(tasks, FakeOutput(is_disconnected=True))
             decision = await driver.decide_tool_call("mcp__calc__add", {"a": 1})
@@ -159,7 +159,7 @@ async def test_in_process_call_is_prompted_under_the_id_of_the_call_with_its_arg
     tool_input, call_id
 ):
     output = FakeOutput()
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         async with anyio.create_task_group() as tasks:
             driver, _ = build_persistent_driver(tasks, output)
             for number in (1, 2):
@@ -175,7 +175,7 @@ async def test_in_process_call_is_prompted_under_the_id_of_the_call_with_its_arg
 @pytest.mark.anyio
 async def test_in_process_call_belongs_to_a_call_without_arguments_if_no_other_matches():
     output = FakeOutput()
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         async with anyio.create_task_group() as tasks:
             driver, _ = build_persistent_driver(tasks, output)
             driver.stream.turn.add_tool_call("call_1", ADD, {"a": 1})

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import anyio
 import box
 import pytest
-from box import PATIENCE, format_ndjson
+from box import TIMEOUT_S, format_ndjson
 from turn_stage import build_session_state
 
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
@@ -131,7 +131,7 @@ class Steered:
 
 @pytest.fixture
 async def steered_turn():
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         async with anyio.create_task_group() as tasks:
             yield await Steered(tasks).begin()
 
@@ -196,7 +196,7 @@ async def test_message_is_queued_if_no_tool_call_is_running(lines):
     """As with the real claude, the model receives the message with the next tool result. The
     model's final text ends its turn.
     """
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         async with anyio.create_task_group() as tasks:
             steered_turn = await Steered(tasks, lines).begin()
             await steered_turn.hears("second")

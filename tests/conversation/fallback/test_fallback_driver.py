@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from box import PATIENCE
+from box import TIMEOUT_S
 from stream_invariants import check_turns
 from stream_lines import find_result
 
@@ -106,7 +106,7 @@ def build_fallback():
 @pytest.mark.anyio
 async def test_interrupt_between_vendors_starts_no_second_vendor():
     two = build_fallback()
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(two.driver.run_turn, UserMessage("hi"))
             await two.ant.leaving.wait()
@@ -119,7 +119,7 @@ async def test_interrupt_between_vendors_starts_no_second_vendor():
 @pytest.mark.anyio
 async def test_turn_cancelled_between_vendors_reports_its_cause():
     two = build_fallback()
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(two.driver.run_turn, UserMessage("hi"))
             await two.ant.leaving.wait()
@@ -136,7 +136,7 @@ async def test_vendor_that_answered_stays_selected_after_a_failed_turn():
     two = build_fallback()
     two.bee.fails = True
     two.ant.exit_allowed.set()
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         for text in ("hi", "go on"):
             await two.driver.run_turn(UserMessage(text))
     assert (two.ant.turns, two.bee.turns) == (1, 2)
@@ -145,7 +145,7 @@ async def test_vendor_that_answered_stays_selected_after_a_failed_turn():
 @pytest.mark.anyio
 async def test_next_vendor_starts_after_the_previous_vendor_exits():
     two = build_fallback()
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(two.driver.run_turn, UserMessage("hi"))
             await two.ant.leaving.wait()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from box import PATIENCE, start_shim
+from box import TIMEOUT_S, start_shim
 from fake_secrets import BARE
 from session_builder import build_full_session
 
@@ -31,7 +31,7 @@ def test_export_modules_are_imported_lazily():
     heavy = {*FORMATS.values(), "jinja2", "markdown_it"}
     code = f"import sys, shim.commands.cli; print(sorted({heavy!r} & set(sys.modules)))"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert (done.stdout, done.stderr, done.returncode) == ("[]\n", "", 0)
 
@@ -40,7 +40,7 @@ def test_html_export_without_jinja2_reports_the_missing_library(box, cast):
     code = "import sys; sys.modules['jinja2'] = None; from shim.__main__ import main; main()"
     command = [sys.executable, "-c", code, "export", cast, "--to", "html"]
     done = subprocess.run(
-        command, cwd=box.cwd, capture_output=True, text=True, timeout=PATIENCE, check=False
+        command, cwd=box.cwd, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert done.returncode == 1 and "--to html needs jinja2, which is not installed" in done.stderr
     assert "Traceback" not in done.stderr
@@ -162,7 +162,7 @@ def test_html_is_refused_on_a_terminal_and_markdown_is_printed(box, cast):
         except OSError:  # the terminal was closed
             pass
         os.close(primary)
-        _, complaint = process.communicate(timeout=PATIENCE)
+        _, complaint = process.communicate(timeout=TIMEOUT_S)
         assert process.returncode == status
         assert output.startswith(b"# Make" if to == "markdown" else b"")
         assert (b"a terminal cannot show" in complaint) is (to == "html")
@@ -175,6 +175,6 @@ def test_closed_output_pipe_exits_with_status_0(box, cast):
     )
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
-    assert process.wait(timeout=PATIENCE) == 0
+    assert process.wait(timeout=TIMEOUT_S) == 0
     assert process.stderr.read() == b""
     process.stderr.close()

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
-from box import PATIENCE, SHIM, Box
+from box import SHIM, TIMEOUT_S, Box
 from session_hosts import Hosting
 from terminal import on_terminal
 
@@ -46,7 +46,7 @@ def attach_terminal(hosts: Hosting) -> Callable[..., AbstractContextManager[Any]
         command = [*SHIM, *(args or ("claude", "attach")), record.short_id]
         env = hosts.environment | environment
         return on_terminal(
-            command, env=env, cwd=str(hosts.cwd), columns=columns, timeout_s=2 * PATIENCE
+            command, env=env, cwd=str(hosts.cwd), columns=columns, timeout_s=2 * TIMEOUT_S
         )
 
     return attach_session

@@ -11,7 +11,7 @@ import time
 from threading import Thread
 
 import pytest
-from box import PATIENCE, format_ndjson
+from box import TIMEOUT_S, format_ndjson
 from fixture_cases import ROOT
 from recording_renderer import SGR
 from session_hosts import wait_for_frame
@@ -131,7 +131,7 @@ def test_background_attach_continues_in_the_foreground(start_session, hosts):
     command = shlex.join([sys.executable, "-m", "shim", "claude", "attach", session.short_id])
     env = hosts.environment | {"PS1": "ready> ", "PYTHONPATH": str(ROOT)}
     shell = ["bash", "--norc", "--noprofile", "-i"]
-    with on_terminal(shell, env=env, cwd=str(hosts.cwd), timeout_s=2 * PATIENCE) as terminal:
+    with on_terminal(shell, env=env, cwd=str(hosts.cwd), timeout_s=2 * TIMEOUT_S) as terminal:
         terminal.wait_for_text("ready> ")
         terminal.type_keys(f"{command} &\n")
         terminal.type_keys(

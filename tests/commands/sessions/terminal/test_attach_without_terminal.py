@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
-from box import PATIENCE, SHIM, format_ndjson, run_shim, start_shim
+from box import SHIM, TIMEOUT_S, format_ndjson, run_shim, start_shim
 from session_hosts import wait_for_frame
 from terminal import on_terminal
 
@@ -41,7 +41,7 @@ def shim(hosts):
         pipes = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with start_shim(args, env=hosts.environment, cwd=hosts.cwd, text=True, **pipes) as process:
             try:
-                stdout, stderr = process.communicate(stdin_text or None, timeout=2 * PATIENCE)
+                stdout, stderr = process.communicate(stdin_text or None, timeout=2 * TIMEOUT_S)
             finally:
                 process.kill()
         return subprocess.CompletedProcess(args, process.returncode, stdout, stderr)
@@ -76,7 +76,7 @@ def read_to(process, text):
     """Return the output of a process up to the chunk with a text."""
     read, descriptor = "", process.stdout.fileno()
     while text not in read:
-        ready = select.select([descriptor], [], [], PATIENCE)[0]
+        ready = select.select([descriptor], [], [], TIMEOUT_S)[0]
         chunk = os.read(descriptor, 65536).decode() if ready else ""
         assert chunk, f"{text!r} did not come: {read}"
         read += chunk
@@ -93,7 +93,7 @@ def wait_for_question(hosts, session):
 
 def next_question(hosts, session, before):
     """Return the next permission request that is not in `before`."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         with hosts.connect(session, role="watch", replay=False) as watcher:
             new = [question for question in watcher.welcome["questions"] if question not in before]
@@ -224,7 +224,7 @@ def test_script_times_out_if_the_host_hangs(start_session, hosts, run_program):
         read_to(process, "done")
         os.kill(hosts.load_session(session).metadata["pid"], signal.SIGSTOP)
         try:
-            _, complaint = process.communicate("second\n", timeout=PATIENCE)
+            _, complaint = process.communicate("second\n", timeout=TIMEOUT_S)
         finally:
             os.kill(hosts.load_session(session).metadata["pid"], signal.SIGCONT)
     assert (
@@ -243,7 +243,7 @@ def test_sigint_interrupts_the_turn_of_a_script(start_session, hosts, run_progra
     with run_program("claude", "attach", session.short_id) as process:
         read_to(process, "I look.")
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=PATIENCE)
+        output, _ = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0 and "Interrupting" in output
     hosts.wait_until(session, lambda now: now.metadata["status"] == "idle")
 
@@ -287,7 +287,7 @@ def test_watch_prints_the_session_and_ignores_stdin(start_session, hosts, run_pr
             page.send_frame_blocking({"id": "1", **answer})
         assert "→ denied by the page after" in read_to(process, "⊘ ended with 1 denied call")
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=PATIENCE)
+        output, _ = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0 and "a person" in output  # the summary, as for a recording
     assert hosts.load_session(session).is_running
 
@@ -300,7 +300,7 @@ def test_watch_json_prints_the_frames(start_session, hosts, run_program):
         assert frames[0]["kind"] == "welcome" and frames[0]["session"] == session.session_id
         assert "result" in [frame["line"]["type"] for frame in frames if frame["kind"] == "line"]
         os.kill(hosts.load_session(session).metadata["pid"], signal.SIGTERM)
-        output, _ = process.communicate(timeout=PATIENCE)
+        output, _ = process.communicate(timeout=TIMEOUT_S)
     assert json.loads(output.splitlines()[-1])["kind"] == "bye" and process.returncode == 0
 
 
@@ -340,7 +340,7 @@ def test_watch_reports_an_open_call_as_unanswered_if_the_host_is_killed(
     with run_program("bridge", "watch", session.short_id) as process:
         read_to(process, "? Allow Bash touch x")
         os.kill(hosts.load_session(session).metadata["pid"], signal.SIGKILL)
-        stdout, stderr = process.communicate(timeout=PATIENCE)
+        stdout, stderr = process.communicate(timeout=TIMEOUT_S)
     assert "Bash touch x · unanswered" in stdout and "was killed" in stderr
 
 
@@ -351,5 +351,5 @@ def test_closed_stdout_ends_watch_and_attach_without_an_error(start_session, hos
         with run_program(*args, session.short_id) as process:
             assert os.read(process.stdout.fileno(), 10)
             process.stdout.close()
-            assert process.wait(PATIENCE) == 0, args
+            assert process.wait(TIMEOUT_S) == 0, args
             assert process.stderr.read() == ""
