@@ -6,7 +6,7 @@ import pytest
 from box import ANSWER
 from cast_builder import build_case_recording, build_recording
 from fixture_cases import find_case
-from terminal_injection import BAD, SEEN, find_control_characters
+from terminal_injection import BAD, VISIBLE_FRAGMENTS, find_control_characters
 from version_drift import find_drift, main
 
 from shim.core.cast.format import RecordingError
@@ -182,4 +182,4 @@ def test_names_from_a_recording_are_printed_without_control_characters(write_cas
     main([write_casts(one=record({"type": BAD}, {"type": "turn.started", BAD: 1}, version=BAD))])
     printed = capsys.readouterr().out
     assert find_control_characters(printed) == []
-    assert any(form in printed for form in SEEN)
+    assert any(form in printed for form in VISIBLE_FRAGMENTS)

@@ -6,7 +6,6 @@ import json
 
 import pytest
 from codex_agent import (
-    BEGUN,
     COMMAND,
     CONFIG,
     COUNTS,
@@ -14,6 +13,7 @@ from codex_agent import (
     LISTED,
     OPENED,
     THREAD,
+    TURN_RESPONSE,
     CodexConversation,
     build_approval_request,
     build_item_completed,
@@ -648,13 +648,13 @@ def test_interrupt_names_the_running_turn_and_ends_in_an_error_result():
 def test_interrupt_is_delayed_until_the_turn_id_arrives():
     talk = CodexConversation().send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED)
     assert talk.child_input.encode_interrupt() == b""
-    assert talk.feed_messages(BEGUN).get_last_message()["method"] == "turn/interrupt"
+    assert talk.feed_messages(TURN_RESPONSE).get_last_message()["method"] == "turn/interrupt"
 
 
 def test_steering_message_is_sent_only_while_a_turn_is_running():
     talk = CodexConversation().send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED)
     assert talk.child_input.encode_steering_message(UserMessage("more")) is None
-    talk.feed_messages(BEGUN)
+    talk.feed_messages(TURN_RESPONSE)
     talk.sent_bytes += talk.child_input.encode_steering_message(UserMessage("more"))
     assert talk.get_last_message()["params"]["expectedTurnId"] == "u1"
     talk.sent_bytes += talk.child_input.encode_steering_message(UserMessage("even more"))

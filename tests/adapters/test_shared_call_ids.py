@@ -11,8 +11,8 @@ import pi_agent
 import pytest
 from policy_builder import build_evaluator
 from shared_ids import (
-    ONE,
-    OTHER,
+    LS_A,
+    LS_B,
     SESSION,
     STREAMS,
     Event,
@@ -63,7 +63,7 @@ def pairs(lines: list[Event]) -> list[tuple[Any, Any]]:
 @pytest.mark.parametrize("vendor", STREAMS)
 def test_parallel_calls_with_a_shared_id_get_separate_results(vendor, call_id):
     calls, results = STREAMS[vendor](call_id)
-    assert pairs(run(vendor, *calls, *results)) == [(ONE, "A"), (OTHER, "B")]
+    assert pairs(run(vendor, *calls, *results)) == [(LS_A, "A"), (LS_B, "B")]
 
 
 @IDS
@@ -71,7 +71,7 @@ def test_parallel_calls_with_a_shared_id_get_separate_results(vendor, call_id):
 def test_id_of_a_finished_call_can_be_reused(vendor, call_id):
     calls, results = STREAMS[vendor](call_id)
     twice = [*calls, *results, *calls, *results]
-    assert pairs(run(vendor, *twice)) == [(ONE, "A"), (OTHER, "B")] * 2
+    assert pairs(run(vendor, *twice)) == [(LS_A, "A"), (LS_B, "B")] * 2
 
 
 @IDS
@@ -79,7 +79,7 @@ def test_id_of_a_finished_call_can_be_reused(vendor, call_id):
 def test_denied_second_call_with_a_shared_id_stops_the_turn(vendor, call_id):
     """`late_denials`: the vendor does not ask, and runs what the model calls."""
     calls, results = STREAMS[vendor](call_id)
-    forbidden = json.loads(json.dumps([calls, results]).replace(OTHER, "rm b"))
+    forbidden = json.loads(json.dumps([calls, results]).replace(LS_B, "rm b"))
     lines = run(
         vendor, *forbidden[0], *forbidden[1], evaluator=build_evaluator(deny=["Bash(rm:*)"])
     )
@@ -121,14 +121,14 @@ def acp_done(call_id: Any, text: str) -> Event:
 def test_acp_agent_prompts_for_both_calls_with_a_shared_id(vendor, call_id, announced):
     talk = acp_agent.AcpConversation(vendor).feed_messages(*acp_agent.ANSWERS)
     if announced:
-        talk.feed_messages(acp_call(call_id, ONE), acp_call(call_id, OTHER))
-    for number, command in ((7, OTHER), (8, ONE)):
+        talk.feed_messages(acp_call(call_id, LS_A), acp_call(call_id, LS_B))
+    for number, command in ((7, LS_B), (8, LS_A)):
         talk.feed_messages(
             acp_agent.build_permission_request(number, call_id, rawInput={"command": command})
         )
     assert [request.tool_input.get("command") for request in talk.pending_permissions] == [
-        OTHER,
-        ONE,
+        LS_B,
+        LS_A,
     ]
     assert not any(request.refusal for request in talk.pending_permissions)
     assert len({request.call_id for request in talk.pending_permissions}) == 2
@@ -141,7 +141,7 @@ def test_acp_agent_prompts_for_both_calls_with_a_shared_id(vendor, call_id, anno
         acp_done(call_id, "1"), acp_done(call_id, "2"), acp_agent.DONE
     ).close_stream()
     results = pairs(parse_lines(talk.lines))
-    assert {command for command, _ in results} == {ONE, OTHER} and [
+    assert {command for command, _ in results} == {LS_A, LS_B} and [
         text for _, text in results
     ] == [
         "1",
@@ -159,16 +159,16 @@ def test_acp_agent_prompts_for_both_calls_with_a_shared_id(vendor, call_id, anno
 @IDS
 def test_acp_calls_with_a_shared_id_get_separate_results_without_prompts(call_id):
     talk = acp_agent.AcpConversation().feed_messages(
-        *acp_agent.ANSWERS, acp_call(call_id, ONE), acp_call(call_id, OTHER)
+        *acp_agent.ANSWERS, acp_call(call_id, LS_A), acp_call(call_id, LS_B)
     )
     talk.feed_messages(
         acp_done(call_id, "A"),
         acp_done(call_id, "B"),
-        acp_call(call_id, ONE),
+        acp_call(call_id, LS_A),
         acp_done(call_id, "C"),
     )
     talk.feed_messages(acp_agent.DONE).close_stream()
-    assert pairs(parse_lines(talk.lines)) == [(ONE, "A"), (OTHER, "B"), (ONE, "C")]
+    assert pairs(parse_lines(talk.lines)) == [(LS_A, "A"), (LS_B, "B"), (LS_A, "C")]
 
 
 def test_acp_call_update_does_not_open_another_call():
@@ -184,7 +184,7 @@ def test_acp_call_update_does_not_open_another_call():
 
 def test_permission_request_without_input_is_cancelled_if_two_calls_match():
     talk = acp_agent.AcpConversation().feed_messages(
-        *acp_agent.ANSWERS, acp_call("c1", ONE), acp_call("c1", OTHER)
+        *acp_agent.ANSWERS, acp_call("c1", LS_A), acp_call("c1", LS_B)
     )
     request = acp_agent.build_permission_request(7, "c1")
     del request["params"]["toolCall"]["rawInput"]
@@ -196,19 +196,19 @@ def test_permission_request_without_input_is_cancelled_if_two_calls_match():
 
 @IDS
 def test_codex_prompts_for_both_commands_with_a_shared_id(call_id):
-    items = [codex_agent.COMMAND | {"id": call_id, "command": command} for command in (ONE, OTHER)]
+    items = [codex_agent.COMMAND | {"id": call_id, "command": command} for command in (LS_A, LS_B)]
     talk = (
         codex_agent.CodexConversation()
         .start_turn()
         .feed_messages(*map(codex_agent.build_item_started, items))
     )
-    for number, command in ((7, OTHER), (8, ONE)):
+    for number, command in ((7, LS_B), (8, LS_A)):
         talk.feed_messages(
             codex_agent.build_approval_request(number, itemId=call_id, command=command)
         )
     assert [(request.tool_input, request.refusal) for request in talk.pending_permissions] == [
-        ({"command": OTHER}, ""),
-        ({"command": ONE}, ""),
+        ({"command": LS_B}, ""),
+        ({"command": LS_A}, ""),
     ]
     assert len({request.call_id for request in talk.pending_permissions}) == 2
     talk.answer_permission(True).answer_permission(True)
@@ -217,7 +217,7 @@ def test_codex_prompts_for_both_commands_with_a_shared_id(call_id):
             codex_agent.build_item_completed(item, aggregatedOutput=text, exitCode=0)
         )
     talk.feed_messages(codex_agent.build_turn_completed()).close_stream()
-    assert pairs(parse_lines(talk.lines)) == [(OTHER, "B"), (ONE, "A")]
+    assert pairs(parse_lines(talk.lines)) == [(LS_B, "B"), (LS_A, "A")]
 
 
 def test_codex_prompts_for_each_patch_with_a_shared_id():
@@ -246,21 +246,21 @@ def test_codex_prompts_for_each_patch_with_a_shared_id():
 
 @IDS
 def test_pi_prompts_for_both_calls_with_a_shared_id(call_id):
-    calls = [pi_agent.build_tool_call(call_id, command=command) for command in (ONE, OTHER)]
+    calls = [pi_agent.build_tool_call(call_id, command=command) for command in (LS_A, LS_B)]
     talk = (
         pi_agent.PiConversation()
         .start_run()
         .feed_messages(pi_agent.START, pi_agent.build_message_end(*calls, stop="toolUse"))
     )
-    for name, command in (("q1", ONE), ("q2", OTHER)):
+    for name, command in (("q1", LS_A), ("q2", LS_B)):
         call_fields = {"toolCallId": call_id, "toolName": "bash"}
         talk.feed_messages(
             {"type": "tool_execution_start", **call_fields, "args": {"command": command}}
         )
         talk.feed_messages(pi_agent.build_permission_dialog(name, call_id, command=command))
     assert [(request.tool_input, request.refusal) for request in talk.pending_permissions] == [
-        ({"command": ONE}, ""),
-        ({"command": OTHER}, ""),
+        ({"command": LS_A}, ""),
+        ({"command": LS_B}, ""),
     ]
     talk.answer_permission()
     talk.answer_permission()
@@ -269,7 +269,7 @@ def test_pi_prompts_for_both_calls_with_a_shared_id(call_id):
         talk.feed_messages(
             {"type": "tool_execution_end", **call_fields, "result": result, "isError": False}
         )
-    assert pairs(parse_lines(talk.lines)) == [(ONE, "A"), (OTHER, "B")]
+    assert pairs(parse_lines(talk.lines)) == [(LS_A, "A"), (LS_B, "B")]
 
 
 @loop_over_rows("call_id", ["same", "", 7])
@@ -282,7 +282,7 @@ def test_qwen_prompts_for_both_calls_with_a_shared_id(call_id, announced):
     )
     calls, results = build_qwen_calls(call_id)
     asks = []
-    for number, command in enumerate((OTHER, ONE)):
+    for number, command in enumerate((LS_B, LS_A)):
         request = {
             "subtype": "can_use_tool",
             "tool_name": "run_shell_command",
@@ -317,12 +317,12 @@ def test_qwen_prompts_for_both_calls_with_a_shared_id(call_id, announced):
             command.permission for command in commands if isinstance(command, AskPermissionCommand)
         ]
     assert [(each.tool_input, each.refusal) for each in permissions] == [
-        ({"command": OTHER}, ""),
-        ({"command": ONE}, ""),
+        ({"command": LS_B}, ""),
+        ({"command": LS_A}, ""),
     ]
     assert len({each.call_id for each in permissions}) == 2
     call_results = pairs(parse_lines(output))
-    assert sorted(command for command, _ in call_results) == [ONE, OTHER] and [
+    assert sorted(command for command, _ in call_results) == [LS_A, LS_B] and [
         text for _, text in call_results
     ] == ["A", "B"]
 
@@ -334,10 +334,10 @@ def test_replaced_pi_tool_prompts_with_mcp_name_and_announced_call_id():
         .start_run()
         .feed_messages(
             pi_agent.START,
-            pi_agent.build_message_end(pi_agent.build_tool_call(command=ONE), stop="toolUse"),
+            pi_agent.build_message_end(pi_agent.build_tool_call(command=LS_A), stop="toolUse"),
         )
     )
-    request = pi_agent.build_permission_dialog(command=ONE)
+    request = pi_agent.build_permission_dialog(command=LS_A)
     talk.feed_messages(
         request
         | {"placeholder": json.dumps(json.loads(request["placeholder"]) | {"replaced": True})}
@@ -349,7 +349,7 @@ def test_replaced_pi_tool_prompts_with_mcp_name_and_announced_call_id():
     talk.feed_messages(
         {"type": "tool_execution_end", **call_fields, "result": {"content": "A"}, "isError": False}
     )
-    assert pairs(parse_lines(talk.lines)) == [(ONE, "A")]
+    assert pairs(parse_lines(talk.lines)) == [(LS_A, "A")]
 
 
 # -- reported behaviour of servers and agents ------------------------------------------------------
@@ -384,15 +384,15 @@ def encode_input(command: str) -> str:
 FINISH = chunk(finish="tool_calls")
 CHUNKS = {
     # ollama/ollama#15457, BerriAI/litellm#33678: every call has the index 0.
-    "index": [chunk(piece("a", encode_input(ONE))), chunk(piece("b", encode_input(OTHER))), FINISH],
+    "index": [chunk(piece("a", encode_input(LS_A))), chunk(piece("b", encode_input(LS_B))), FINISH],
     "index in one line": [
-        chunk(piece("a", encode_input(ONE)), piece("b", encode_input(OTHER))),
+        chunk(piece("a", encode_input(LS_A)), piece("b", encode_input(LS_B))),
         FINISH,
     ],
     # The same with one id: skye-harris/hass_local_openai_llm#92, where the end also comes twice.
     "index and id": [
-        chunk(piece("a", encode_input(ONE))),
-        chunk(piece("a", encode_input(OTHER))),
+        chunk(piece("a", encode_input(LS_A))),
+        chunk(piece("a", encode_input(LS_B))),
         FINISH,
         FINISH,
     ],
@@ -412,19 +412,19 @@ CHUNKS = {
     ],
     # sgl-project/sglang#7048: only the first call has an id.
     "no later id": [
-        chunk(piece("a", encode_input(ONE))),
-        chunk(piece(None, encode_input(OTHER), index=1)),
+        chunk(piece("a", encode_input(LS_A))),
+        chunk(piece(None, encode_input(LS_B), index=1)),
         FINISH,
     ],
     # vllm-project/vllm#18412: no id and no index (ollama/ollama#7881).
     "no id": [
-        chunk(piece(None, encode_input(ONE))),
-        chunk(piece(None, encode_input(OTHER), index=1)),
+        chunk(piece(None, encode_input(LS_A))),
+        chunk(piece(None, encode_input(LS_B), index=1)),
         FINISH,
     ],
     "no index": [
-        chunk(piece("a", encode_input(ONE), index=None)),
-        chunk(piece("b", encode_input(OTHER), index=None)),
+        chunk(piece("a", encode_input(LS_A), index=None)),
+        chunk(piece("b", encode_input(LS_B), index=None)),
         FINISH,
     ],
 }
@@ -434,8 +434,8 @@ CHUNKS = {
 def test_streamed_call_fragments_are_not_merged(events):
     results = build_rfc_calls("a")[1]
     call_results = pairs(run("qwen-rfc", *events, *results))
-    assert [command for command, _ in call_results] == [ONE, OTHER]
-    assert call_results[0] == (ONE, "A")
+    assert [command for command, _ in call_results] == [LS_A, LS_B]
+    assert call_results[0] == (LS_A, "A")
 
 
 @loop_over_rows("vendor", STREAMS)
@@ -445,7 +445,7 @@ def test_call_id_can_repeat_in_every_reply(vendor):
     for _ in range(3):
         calls, results = STREAMS[vendor]("ZsSt4SkIFMRz0HtqT7MTlimNvzlKM896")
         events += [*calls, *results]
-    assert pairs(run(vendor, *events)) == [(ONE, "A"), (OTHER, "B")] * 3
+    assert pairs(run(vendor, *events)) == [(LS_A, "A"), (LS_B, "B")] * 3
 
 
 def test_pi_calls_without_id_and_name_get_separate_results():
@@ -454,7 +454,7 @@ def test_pi_calls_without_id_and_name_get_separate_results():
     """
     calls = [
         {"type": "toolCall", "id": "", "name": "", "arguments": {"command": command}}
-        for command in (ONE, OTHER)
+        for command in (LS_A, LS_B)
     ]
     message = {
         "type": "message_end",
@@ -470,7 +470,7 @@ def test_pi_calls_without_id_and_name_get_separate_results():
         events.append(
             {"type": "message_end", "message": {"role": "toolResult", **call_fields, **result}}
         )
-    assert pairs(run("pi", *events)) == [(ONE, "Tool  not found"), (OTHER, "Tool  not found")]
+    assert pairs(run("pi", *events)) == [(LS_A, "Tool  not found"), (LS_B, "Tool  not found")]
 
 
 @loop_over_rows("vendor", STREAMS)
@@ -479,10 +479,10 @@ def test_equal_calls_with_distinct_ids_are_all_written(vendor):
     calls, results = [], []
     for number in range(9):
         made = STREAMS[vendor](f"call_{number}")
-        calls += json.loads(json.dumps(made[0]).replace(OTHER, ONE))
-        results.append(json.loads(json.dumps(made[1]).replace(OTHER, ONE)))
+        calls += json.loads(json.dumps(made[0]).replace(LS_B, LS_A))
+        results.append(json.loads(json.dumps(made[1]).replace(LS_B, LS_A)))
     call_results = pairs(run(vendor, *calls, *(event for group in results for event in group)))
-    assert len(call_results) >= 9 and {command for command, _ in call_results} == {ONE}
+    assert len(call_results) >= 9 and {command for command, _ in call_results} == {LS_A}
 
 
 def test_kimi_call_ids_can_repeat_within_and_across_replies():
@@ -502,7 +502,7 @@ def test_denials_with_a_shared_call_id_are_listed_with_unique_ids():
             "tool_use_id": "same",
             "tool_input": {"command": command},
         }
-        for command in (ONE, OTHER)
+        for command in (LS_A, LS_B)
     ]
     done = {
         "type": "result",
@@ -517,7 +517,7 @@ def test_denials_with_a_shared_call_id_are_listed_with_unique_ids():
         (each["tool_use_id"], each["tool_input"]["command"])
         for each in result["permission_denials"]
     ]
-    assert denied_calls == [("same", ONE), ("same~2", OTHER)]
+    assert denied_calls == [("same", LS_A), ("same~2", LS_B)]
 
 
 def test_kimi_acp_prompt_is_cancelled_if_two_open_calls_share_an_id():
@@ -540,7 +540,7 @@ def test_kimi_acp_prompt_is_cancelled_if_two_open_calls_share_an_id():
         return acp_agent.build_update(kind, **fields)
 
     talk = acp_agent.AcpConversation("kimi").feed_messages(
-        *acp_agent.ANSWERS, says(ONE), says(ONE, "tool_call_update"), says(OTHER)
+        *acp_agent.ANSWERS, says(LS_A), says(LS_A, "tool_call_update"), says(LS_B)
     )
     request = acp_agent.build_permission_request(7, "c1", title="")
     del request["params"]["toolCall"]["rawInput"]

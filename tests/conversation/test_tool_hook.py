@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from policy_builder import PLACE, build_policy
+from policy_builder import WORKSPACE, build_policy
 
 from shim.adapters.codex_rules import APPROVAL_HOOK_MODULE as ASKING_CODEX
 from shim.adapters.codex_rules import HOOK_MODULE as CODEX
@@ -85,7 +85,7 @@ def in_this_process(argv, event):
 
 
 def call(line):
-    return json.dumps({"tool_name": "Bash", "tool_input": {"command": line}, "cwd": PLACE.cwd})
+    return json.dumps({"tool_name": "Bash", "tool_input": {"command": line}, "cwd": WORKSPACE.cwd})
 
 
 # The second runs in a separate process.

@@ -30,11 +30,11 @@ sys.path.append(str(TESTS / "support"))
 import sweeps  # noqa: E402
 from box import TELL_VERSION  # noqa: E402
 from torture import Torture  # noqa: E402
-from torture_cases import HELD_SECONDS, list_torture_cases  # noqa: E402
+from torture_cases import HOLD_SECONDS, list_torture_cases  # noqa: E402
 
 pytestmark = pytest.mark.e2e
 
-HANG_SECONDS = 15.0  # on an idle machine; less than HELD_SECONDS
+HANG_SECONDS = 15.0  # on an idle machine; less than HOLD_SECONDS
 AT_ONCE = 3
 RUN_SECONDS = 90.0  # after which a client stops waiting, however busy the machine is
 ALL_SECONDS = 600.0
@@ -108,7 +108,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     sandbox = Sandbox(folders["bin"] / "claude", folders["work"], environment)
     yield sandbox
     # One turn may leave a detached process behind.
-    wait_until(lambda: not sandbox.list_processes(), HELD_SECONDS)
+    wait_until(lambda: not sandbox.list_processes(), HOLD_SECONDS)
     remaining = sandbox.list_remaining_processes()
     sandbox.close()
     assert remaining == {}

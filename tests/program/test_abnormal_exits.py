@@ -404,18 +404,18 @@ def test_daemon_started_immediately_by_the_child_is_stopped(box):
     assert lifeline.wait_until_closed()
 
 
-@pytest.mark.parametrize("own_session", [False, True])
+@pytest.mark.parametrize("new_session", [False, True])
 @pytest.mark.parametrize(
     ("output", "cause"),
     [(ANSWER, "clean"), (TALKING, "truncated")],
     ids=["after its result", "cut"],
 )
 def test_grandchild_that_holds_stdout_does_not_block_after_the_end_grace(
-    box, own_session, output, cause
+    box, new_session, output, cause
 ):
     lifeline = box.create_lifeline()
     box.write_settings("end_grace = 0.2\n")
-    plan = (["spawn", lifeline.path, own_session], ["out", output], ["leave", 0])
+    plan = (["spawn", lifeline.path, new_session], ["out", output], ["leave", 0])
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(*plan))
     assert (done.cause, done.status) == (cause, int(cause != "clean"))
     check_turns(done.stdout, False)

@@ -18,7 +18,7 @@ SERVER = {"command": "srv", "tools": {"get": {"approval_mode": "approve"}, "make
 CONFIG = {"id": 2, "result": {"config": {"mcp_servers": {"srv": SERVER}}}}
 LISTED = {"id": 3, "result": {"data": [{"cwd": "/w", "hooks": []}]}}
 OPENED = {"id": 4, "result": {"thread": {"id": THREAD}, "model": "m1", "cwd": "/w"}}
-BEGUN = {"id": 5, "result": {"turn": {"id": TURN}}}
+TURN_RESPONSE = {"id": 5, "result": {"turn": {"id": TURN}}}
 COMMAND = {
     "type": "commandExecution",
     "id": "c1",
@@ -98,7 +98,7 @@ class CodexConversation(Played):
 
     def start_turn(self):
         """Open a thread and start a turn in it."""
-        return self.send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED, BEGUN)
+        return self.send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED, TURN_RESPONSE)
 
     def add_output(self, output, commands):
         self.lines += output

@@ -214,14 +214,14 @@ def close(*descriptors: int) -> None:
         os.close(descriptor)
 
 
-def spawn(fifo: str, own_session: bool) -> None:
+def spawn(fifo: str, new_session: bool) -> None:
     """Start a child that holds stdout, stderr and the lifeline and hangs. Continue when it has
     written to the lifeline.
     """
     ready, write_end = os.pipe()
     if os.fork() == 0:
         signal.alarm(LONGEST_SECONDS)
-        if own_session:
+        if new_session:
             os.setsid()
         say(fifo, "grandchild")
         os.close(write_end)

@@ -92,7 +92,7 @@ BARE = {
 }
 
 # Kind → (text before a secret, secret, text after it). Only the secret is redacted.
-SAID = {
+SECRETS_IN_CONTEXT = {
     "url-password": [
         ("mongodb+srv://admin:", generate_secret(12), "@cluster0.example.net/db"),
         ("postgres://app:", "hunter2", "@localhost:5432/app"),
@@ -157,11 +157,11 @@ SAID = {
 }
 
 SECRETS = [(kind, "", secret, "") for kind, secrets in BARE.items() for secret in secrets] + [
-    (kind, *parts) for kind, several in SAID.items() for parts in several
+    (kind, *parts) for kind, several in SECRETS_IN_CONTEXT.items() for parts in several
 ]
 
 # The first secret of each kind, for slow tests. The tests of the patterns use all secrets.
-ONE_OF_EACH_KIND = list({secret[0]: secret for secret in reversed(SECRETS)}.values())
+FIRST_SECRETS = list({secret[0]: secret for secret in reversed(SECRETS)}.values())
 
 # Texts that no pattern may match.
 INNOCENT = [

@@ -68,7 +68,7 @@ def _insert_lines(*more: bytes) -> Damage:
     return damage_lines
 
 
-def _on_one_line(count: int, between: bytes = b"") -> Damage:
+def _join_lines(count: int, between: bytes = b"") -> Damage:
     def damage_lines(lines: Lines, at: int) -> Lines:
         return [*lines[:at], between.join(lines[at : at + count]), *lines[at + count :]]
 
@@ -134,9 +134,9 @@ REPAIRABLE: Mapping[str, Damage] = {
     ),
     "values between": _insert_lines(b"null", b"[]", b"42", b'"text"', b"true", b"{}"),
     "blank lines": _insert_lines(*[b""] * 1000, b"\r", b"  ", b"\x00"),
-    "two on a line": _on_one_line(2),
-    "ten on a line": _on_one_line(10),
-    "ten with something between": _on_one_line(10, b" \x1b[0m "),
+    "two on a line": _join_lines(2),
+    "ten on a line": _join_lines(10),
+    "ten with something between": _join_lines(10, b" \x1b[0m "),
     "carriage returns": _change_every_line(lambda line: line + b"\r"),
     "surrogates in bytes": _change_every_line(as_cesu),
     "raw control characters": _change_every_line(unescape_line),

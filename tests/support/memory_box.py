@@ -437,7 +437,7 @@ class MemoryBox(Box):
 
         lockstep.start_thread(run_dropin)
         self.is_running = True
-        known_vendors = dict(adapters.VENDORS)
+        original_vendors = dict(adapters.VENDORS)
         try:
             with pytest.MonkeyPatch.context() as patch, _replace_standard_files(files):
                 self._install_patches(patch, lockstep, signals, environment)
@@ -448,7 +448,7 @@ class MemoryBox(Box):
         finally:
             self.is_running = False
             adapters.VENDORS.clear()  # removes the vendors of this home
-            adapters.VENDORS.update(known_vendors)
+            adapters.VENDORS.update(original_vendors)
             for file in {*files, stdout[1]}:
                 os.close(file)
 

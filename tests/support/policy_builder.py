@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import PermissionRule, Policy, Workspace, parse_permission_rules
 
-PLACE = Workspace("/work", "/home/ann")
+WORKSPACE = Workspace("/work", "/home/ann")
 
 
 def build_policy(
@@ -20,7 +20,7 @@ def build_policy(
     hooks: Iterable[PermissionRule] = (),
 ) -> Policy:
     return Policy(
-        workspace=PLACE,
+        workspace=WORKSPACE,
         only_tools=only,
         deny=parse_permission_rules(deny),
         ask=parse_permission_rules(ask),

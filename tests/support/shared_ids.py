@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 Event = dict[str, Any]
-ONE, OTHER = "ls a", "ls b"
+LS_A, LS_B = "ls a", "ls b"
 SESSION = "44444444-4444-4444-8444-444444444444"
 
 
@@ -22,13 +22,13 @@ def build_openai_message(call_id: Any, *commands: str, name: str = "Shell") -> E
 
 def build_kimi_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
     results = [{"role": "tool", "content": text, "tool_call_id": call_id} for text in ("A", "B")]
-    return [build_openai_message(call_id, ONE, OTHER)], results
+    return [build_openai_message(call_id, LS_A, LS_B)], results
 
 
 def build_claude_calls(call_id: Any, name: str = "Bash") -> tuple[list[Event], list[Event]]:
     calls = [
         {"type": "tool_use", "id": call_id, "name": name, "input": {"command": command}}
-        for command in (ONE, OTHER)
+        for command in (LS_A, LS_B)
     ]
     message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": calls}
     results = [
@@ -57,7 +57,7 @@ def build_gemini_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
             "tool_name": "run_shell_command",
             "parameters": {"command": command},
         }
-        for command in (ONE, OTHER)
+        for command in (LS_A, LS_B)
     ]
     return calls, [
         {"type": "tool_result", "tool_id": call_id, "status": "success", "output": text}
@@ -76,13 +76,13 @@ def build_opencode_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
         part = {"type": "tool", "callID": call_id, "tool": "bash", "state": state}
         return {"type": "tool_use", "sessionID": "ses_1", "part": part}
 
-    return [build_event(ONE, "A")], [build_event(OTHER, "B")]
+    return [build_event(LS_A, "A")], [build_event(LS_B, "B")]
 
 
 def build_copilot_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
     requests = [
         {"toolCallId": call_id, "name": "bash", "arguments": {"command": item}}
-        for item in (ONE, OTHER)
+        for item in (LS_A, LS_B)
     ]
     message = {
         "type": "assistant.message",
@@ -113,7 +113,7 @@ def build_cake_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
             "name": "Bash",
             "arguments": json.dumps({"command": command}),
         }
-        for command in (ONE, OTHER)
+        for command in (LS_A, LS_B)
     ]
     return calls, [
         {"type": "function_call_output", "call_id": call_id, "output": text} for text in "AB"
@@ -133,15 +133,15 @@ def build_cursor_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
     done = [{"success": {"stdout": text, "exitCode": 0}} for text in "AB"]
     ends = [
         build_event("completed", command, result=result)
-        for command, result in zip((ONE, OTHER), done, strict=True)
+        for command, result in zip((LS_A, LS_B), done, strict=True)
     ]
-    return [build_event("started", ONE), build_event("started", OTHER)], ends
+    return [build_event("started", LS_A), build_event("started", LS_B)], ends
 
 
 def build_pi_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
     calls = [
         {"type": "toolCall", "id": call_id, "name": "bash", "arguments": {"command": command}}
-        for command in (ONE, OTHER)
+        for command in (LS_A, LS_B)
     ]
     message = {
         "type": "message_end",
@@ -167,7 +167,7 @@ def build_pi_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
 
 def build_codex_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
     items = [
-        {"id": call_id, "type": "command_execution", "command": command} for command in (ONE, OTHER)
+        {"id": call_id, "type": "command_execution", "command": command} for command in (LS_A, LS_B)
     ]
     ends = [
         {
@@ -182,7 +182,7 @@ def build_codex_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
 
 
 def build_rfc_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
-    calls = build_openai_message(call_id, ONE, OTHER, name="run_shell_command")
+    calls = build_openai_message(call_id, LS_A, LS_B, name="run_shell_command")
     choice = {"index": 0, "message": calls, "finish_reason": "tool_calls"}
     completion = {
         "object": "chat.completion",

@@ -297,7 +297,7 @@ class KimiCodeAcp(KimiCode):
 
     waits = True
     keys: ClassVar = {"Bash": "command", "WebFetch": "url"}
-    asked_about: ClassVar = ("Bash", MCP_TOOL)
+    prompted_tools: ClassVar = ("Bash", MCP_TOOL)
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
@@ -345,7 +345,7 @@ class KimiCodeAcp(KimiCode):
         while self.remaining_calls:
             call = self.remaining_calls[0]
             printed += self._start_call(call)
-            if call.tool in self.asked_about:
+            if call.tool in self.prompted_tools:
                 return printed + self._format_permission_request(call)
             if not (self.mode == "plan" and call.tool in EDITS):
                 self.ran.add(call)
@@ -391,7 +391,7 @@ class KimiAcp(KimiCodeAcp):
     """`kimi acp` of kimi-cli: it asks before commands, changes and MCP tools, but not before reads."""
 
     names: ClassVar = {**Kimi.names, "WebFetch": "FetchURL"}
-    asked_about: ClassVar = ("Bash", MCP_TOOL, *EDITS)
+    prompted_tools: ClassVar = ("Bash", MCP_TOOL, *EDITS)
 
 
 class Codex(StandIn):

@@ -17,7 +17,7 @@ class TerminalEmulator:
         self.columns, self.lines = columns, lines
         self.rows: list[str] = [""]
         self.row = self.column = 0
-        self.cursor_shown = True
+        self.is_cursor_visible = True
         self._broken: list[bool] = [False]  # whether a full row continues in the next one
 
     @property
@@ -43,7 +43,7 @@ class TerminalEmulator:
         if private and order in "hl":
             assert numbers in ("25", "2004"), f"a terminal would obey ?{numbers}{order}"
             if numbers == "25":
-                self.cursor_shown = order == "h"
+                self.is_cursor_visible = order == "h"
         elif order == "A":
             assert count <= self.row and self.row - count >= len(self.rows) - self.lines, (
                 "moved out of the screen"

@@ -27,7 +27,7 @@ TRICKS = (
     "<https://auto.example> &#27;[31m &#x202e; **b**\n\n<div>html</div>\n\n````\n```\ninside\n````\n\nafter\n"
 )
 BAD = EVIL + MARKUP
-SEEN = (
+VISIBLE_FRAGMENTS = (
     "[red]m[/red]",
     "[link=http://evil.example]l[/link]",
     "\\x1b]52;c;eA==",

@@ -146,7 +146,7 @@ INIT = {
     "tools": ["Read", "Bash"],
     "model": "m",
 }
-OWN = {"parent_tool_use_id": None, "session_id": SESSION}
+MESSAGE_FIELDS = {"parent_tool_use_id": None, "session_id": SESSION}
 DONE = {
     "type": "result",
     "subtype": "success",
@@ -179,7 +179,13 @@ def build_assistant_line(*content: Line | str, **fields: object) -> Line:
         "model": "m",
         "content": blocks,
     }
-    return {"type": "assistant", "message": message, **OWN, "uuid": create_uuid(), **fields}
+    return {
+        "type": "assistant",
+        "message": message,
+        **MESSAGE_FIELDS,
+        "uuid": create_uuid(),
+        **fields,
+    }
 
 
 def build_tool_use(call_id: str, name: str, tool_input: object) -> Line:
@@ -193,7 +199,7 @@ def build_tool_result(call: str, content: object) -> Line:
     return {
         "type": "user",
         "message": {"role": "user", "content": [block]},
-        **OWN,
+        **MESSAGE_FIELDS,
         "uuid": create_uuid(),
     }
 

@@ -38,7 +38,7 @@ from torture import (
 
 MANY = 1_000_000
 LONG = 20_000_000
-HELD_SECONDS = 20
+HOLD_SECONDS = 20
 LOST = "\ufffd"
 
 # -- the files and recipes of fixtures/torture -----------------------------------------------------
@@ -91,7 +91,7 @@ def list_recorded_cases() -> Iterator[Torture]:
             ["ignore", "SIGTERM", "SIGINT"],
             ["serve"],
             ["cat", str(FIXTURES / "torture" / "claude-u2028-nel" / "vendor.ndjson")],
-            ["hold", HELD_SECONDS],
+            ["hold", HOLD_SECONDS],
             ["hang"],
         ],
     )
@@ -673,7 +673,7 @@ def list_end_cases() -> Iterator[Torture]:
             shape,
             complete_turns[shape],
             "text",
-            steps=[*stubborn, ["serve"], ["cat", BYTES], ["hold", HELD_SECONDS], ["hang"]],
+            steps=[*stubborn, ["serve"], ["cat", BYTES], ["hold", HOLD_SECONDS], ["hang"]],
             **more,
         )
         yield Torture(
@@ -681,7 +681,7 @@ def list_end_cases() -> Iterator[Torture]:
             shape,
             complete_turns[shape],
             "text",
-            steps=[["serve"], ["cat", BYTES], ["hold", HELD_SECONDS]],
+            steps=[["serve"], ["cat", BYTES], ["hold", HOLD_SECONDS]],
             **more,
         )
         yield Torture(

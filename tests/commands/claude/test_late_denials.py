@@ -6,7 +6,7 @@ import json
 
 import pytest
 from box import ASK
-from shared_ids import OTHER, STREAMS
+from shared_ids import LS_B, STREAMS
 
 
 @pytest.mark.parametrize("call_id", ["same", ""], ids=["same", "empty"])
@@ -17,12 +17,12 @@ def test_denied_second_call_with_a_shared_id_stops_the_child(box, vendor, call_i
     printed = "".join(json.dumps(event) + "\n" for event in calls)
     lifeline, gate = box.create_lifeline(), box.create_gate()
     child = box.create_fake(["say", lifeline.path, "child"], ["out", printed], ["wait", gate.path])
-    args = (*ASK, "--permission-mode=bypassPermissions", f"--disallowedTools=Bash({OTHER})")
+    args = (*ASK, "--permission-mode=bypassPermissions", f"--disallowedTools=Bash({LS_B})")
     with box.start_claude(*args, environment={"SHIM_VENDOR": vendor, "SHIM_BIN": child}) as dropin:
         done = dropin.wait_for_end()
     assert lifeline.wait_for("child") and lifeline.wait_until_closed()
     assert (done.status, done.cause) == (1, "denied")
-    assert [each["tool_input"]["command"] for each in done.result["permission_denials"]] == [OTHER]
+    assert [each["tool_input"]["command"] for each in done.result["permission_denials"]] == [LS_B]
 
 
 def test_denied_call_of_a_subagent_stops_the_child(box):
@@ -40,7 +40,7 @@ def test_denied_call_of_a_subagent_stops_the_child(box):
         }
         return {"type": kind, "parent_tool_use_id": parent, "message": message}
 
-    call = {"type": "tool_use", "id": "n", "name": "run_shell_command", "input": {"command": OTHER}}
+    call = {"type": "tool_use", "id": "n", "name": "run_shell_command", "input": {"command": LS_B}}
     task = {"type": "tool_use", "id": "task", "name": "agent", "input": {"prompt": "go"}}
     done = {"type": "tool_result", "tool_use_id": "n", "content": "ran", "is_error": False}
     init = {
@@ -58,10 +58,10 @@ def test_denied_call_of_a_subagent_stops_the_child(box):
     lifeline, gate = box.create_lifeline(), box.create_gate()
     printed = "".join(json.dumps(each) + "\n" for each in events)
     child = box.create_fake(["say", lifeline.path, "child"], ["out", printed], ["wait", gate.path])
-    args = (*ASK, "--permission-mode=bypassPermissions", f"--disallowedTools=Bash({OTHER})")
+    args = (*ASK, "--permission-mode=bypassPermissions", f"--disallowedTools=Bash({LS_B})")
     with box.start_claude(*args, environment={"SHIM_VENDOR": "qwen", "SHIM_BIN": child}) as dropin:
         done = dropin.wait_for_end()
     assert lifeline.wait_for("child") and lifeline.wait_until_closed()
     assert (done.status, done.cause) == (1, "denied")
-    assert [each["tool_input"]["command"] for each in done.result["permission_denials"]] == [OTHER]
+    assert [each["tool_input"]["command"] for each in done.result["permission_denials"]] == [LS_B]
     assert "ran a denied Bash call" in done.stderr

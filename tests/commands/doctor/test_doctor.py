@@ -10,7 +10,7 @@ import pytest
 from box import STREAM
 from cast_builder import build_case_recording, build_recording
 from fixture_cases import find_case
-from terminal_injection import BAD, SEEN, find_control_characters
+from terminal_injection import BAD, VISIBLE_FRAGMENTS, find_control_characters
 
 from shim.adapters import VENDORS, get_adapter
 from shim.commands.doctor import recorded_logins
@@ -662,7 +662,7 @@ def test_control_characters_in_program_output_are_escaped(machine, shim, monkeyp
     machine.write_settings(f'[vendors.codex]\ndriver = "{json.dumps(BAD)[1:-1]}"\n')
     printed = shim("doctor")[1].decode()
     assert find_control_characters(printed) == []
-    assert any(form in printed for form in SEEN)
+    assert any(form in printed for form in VISIBLE_FRAGMENTS)
 
 
 # -- bytecode --------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import itertools
 import json
 
 import pytest
-from policy_builder import PLACE
+from policy_builder import WORKSPACE
 from sweeps import loop_over_rows
 from turn_stage import build_session_state
 
@@ -71,7 +71,7 @@ def take_lines(control):
 )
 def test_matcher_is_compared_with_the_tool_or_the_trigger(event, matcher, runs):
     hooks = [build_hook(event.name, matcher), build_hook("PreToolUse")]
-    assert len(select_hooks(hooks, event, PLACE)) == runs
+    assert len(select_hooks(hooks, event, WORKSPACE)) == runs
 
 
 def test_condition_of_a_hook_selects_calls():
@@ -79,7 +79,7 @@ def test_condition_of_a_hook_selects_calls():
         build_hook("PostToolUse", condition="Bash(ls:*)"),
         build_hook("PostToolUse", condition="Bash(git:*)"),
     ]
-    assert select_hooks(hooks, RESULT, PLACE) == hooks[:1]
+    assert select_hooks(hooks, RESULT, WORKSPACE) == hooks[:1]
 
 
 @loop_over_rows(

@@ -5,7 +5,7 @@ claude 2.1.330.
 import json
 
 import pytest
-from policy_builder import PLACE
+from policy_builder import WORKSPACE
 from sweeps import loop_over_rows
 
 from shim.core.claude.hooks.answers import HookDecision
@@ -34,7 +34,7 @@ def decide_hook(stdout="", code=0, stderr="", hook=None, error=""):
     hook = hook or SettingsHook("", "true")
     call = HookEvent("PreToolUse", "call_1", "Bash", TOUCH)
     return decide_from_hook_result(
-        hook, call, HookCommandResult(code, stdout, stderr, error), PLACE
+        hook, call, HookCommandResult(code, stdout, stderr, error), WORKSPACE
     )
 
 
@@ -119,7 +119,7 @@ def test_hook_output_that_cannot_be_applied_denies_the_call(stdout):
 
 def hooks_before(tool, tool_input, *hooks):
     call = HookEvent("PreToolUse", "call_1", tool, tool_input)
-    return [hook.command for hook in select_hooks(hooks, call, PLACE)]
+    return [hook.command for hook in select_hooks(hooks, call, WORKSPACE)]
 
 
 @loop_over_rows(
@@ -172,7 +172,9 @@ def test_hook_condition_decides_whether_a_hook_runs_and_may_allow(rule, command,
     hook, tool_input = SettingsHook("", "x", condition=rule), {"command": command}
     assert hooks_before("Bash", tool_input, hook) == (["x"] if runs else [])
     call = HookEvent("PreToolUse", "call_1", "Bash", tool_input)
-    decision = decide_from_hook_result(hook, call, HookCommandResult(0, specific("allow")), PLACE)
+    decision = decide_from_hook_result(
+        hook, call, HookCommandResult(0, specific("allow")), WORKSPACE
+    )
     assert bool(decision.allow) is allows
 
 

@@ -8,7 +8,7 @@ import re._parser as parser
 from collections.abc import Iterator
 
 import pytest
-from fake_secrets import BARE, INNOCENT, SAID, SECRETS, generate_secret
+from fake_secrets import BARE, INNOCENT, SECRETS, SECRETS_IN_CONTEXT, generate_secret
 from sweeps import loop_over_rows
 
 from shim.core.secrets import redactor as redact
@@ -57,7 +57,7 @@ def test_secret_is_redacted_in_any_surrounding_text(kind, before, secret, suffix
 
 
 def test_every_pattern_has_an_example():
-    assert {pattern.kind for pattern in PATTERNS} == {*BARE, *SAID}
+    assert {pattern.kind for pattern in PATTERNS} == {*BARE, *SECRETS_IN_CONTEXT}
 
 
 def test_several_secrets_are_redacted_separately():

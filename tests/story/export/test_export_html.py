@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sweeps
 from cast_builder import build_case_recording
-from fake_secrets import ONE_OF_EACH_KIND, SECRETS
+from fake_secrets import FIRST_SECRETS, SECRETS
 from fixture_cases import list_fixture_cases
 from session_builder import SessionBuilder, build_full_session, build_long_session
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
@@ -229,9 +229,7 @@ def test_markup_in_the_prompt_is_text_in_the_title(export_page):
 # -- secrets ---------------------------------------------------------------------------------------
 
 
-@loop_over_rows(
-    ("kind", "before", "secret", "suffix"), SECRETS if sweeps.full else ONE_OF_EACH_KIND
-)
+@loop_over_rows(("kind", "before", "secret", "suffix"), SECRETS if sweeps.full else FIRST_SECRETS)
 def test_secrets_are_redacted_in_the_page_unless_disabled(
     export_page, kind, before, secret, suffix
 ):

@@ -8,7 +8,7 @@ import re
 import pytest
 import sweeps
 from cast_builder import build_case_recording
-from fake_secrets import ONE_OF_EACH_KIND, SECRETS
+from fake_secrets import FIRST_SECRETS, SECRETS
 from fixture_cases import FIXTURES, list_fixture_cases
 from markdown_it import MarkdownIt
 from session_builder import (
@@ -150,9 +150,7 @@ def test_escaped_text_is_a_single_line_without_markup(text):
     assert visible_text.replace("\u200b", "") == " ".join(text.split())
 
 
-@loop_over_rows(
-    ("kind", "before", "secret", "suffix"), SECRETS if sweeps.full else ONE_OF_EACH_KIND
-)
+@loop_over_rows(("kind", "before", "secret", "suffix"), SECRETS if sweeps.full else FIRST_SECRETS)
 def test_secrets_are_redacted_in_the_description_unless_disabled(
     export_markdown, kind, before, secret, suffix
 ):

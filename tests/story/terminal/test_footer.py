@@ -47,7 +47,7 @@ def test_printed_text_stays_above_the_redrawn_footer():
     footer.draw(Text("waiting 2 s"))
     assert window.read_rows() == ["hello", "you", "waiting 2 s"]
     footer.erase()
-    assert window.read_rows() == ["hello", "you", ""] and window.screen.cursor_shown
+    assert window.read_rows() == ["hello", "you", ""] and window.screen.is_cursor_visible
 
 
 def test_cursor_is_at_the_input_position():
@@ -60,7 +60,7 @@ def test_cursor_is_at_the_input_position():
         assert (window.screen.row, window.screen.column) == (
             number + 1,
             3,
-        ) and window.screen.cursor_shown
+        ) and window.screen.is_cursor_visible
     assert window.read_rows() == [*(f"line {number}" for number in range(9)), "> ab", "keys"]
 
 

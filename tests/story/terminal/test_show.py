@@ -38,8 +38,8 @@ from story_builder import (
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 from terminal_injection import (
     BAD,
-    SEEN,
     TRICKS,
+    VISIBLE_FRAGMENTS,
     build_hostile_events,
     build_hostile_recording,
     find_control_characters,
@@ -326,7 +326,7 @@ def test_rendered_recording_escapes_control_characters(
     output = render_recording(build_hostile_recording(), terminal=terminal, width=4000, **options)
     assert find_control_characters(output) == []
     assert terminal or "\x1b" not in output
-    for phrase in SEEN:
+    for phrase in VISIBLE_FRAGMENTS:
         assert phrase in strip_styles(output)
 
 
@@ -340,7 +340,7 @@ def test_followed_recording_escapes_control_characters(
     monkeypatch.setattr("shim.story.terminal.show.time.sleep", lambda _: cast.unlink())
     output = render_recording(cast, terminal=terminal, width=4000, follow=True, raw=raw)
     assert find_control_characters(output, live=terminal) == []
-    for phrase in SEEN:
+    for phrase in VISIBLE_FRAGMENTS:
         assert phrase in strip_styles(output)
 
 
@@ -350,7 +350,7 @@ def test_live_run_escapes_control_characters(terminal: bool) -> None:
         *map(encode_line, build_hostile_events()), terminal=terminal, width=4000, prompt=BAD
     )
     assert find_control_characters(output, live=terminal) == []
-    for phrase in SEEN:
+    for phrase in VISIBLE_FRAGMENTS:
         assert phrase in strip_styles(output)
 
 

@@ -8,7 +8,7 @@ import pytest
 from recording_renderer import strip_styles
 from rich.console import Console
 from story_builder import build_assistant_line, build_text_block
-from terminal_injection import BAD, SEEN, build_hostile_events, find_control_characters
+from terminal_injection import BAD, VISIBLE_FRAGMENTS, build_hostile_events, find_control_characters
 from terminal_session import WELCOME, Sitting
 
 from shim.commands.sessions.terminal.attach import EXITED_TEXT
@@ -45,7 +45,7 @@ def test_session_output_cannot_send_control_characters_to_a_terminal():
     sitting = Sitting(columns=400)
     hostile(sitting)
     assert find_control_characters(sitting.written, live=True) == []
-    for visible_text in SEEN:
+    for visible_text in VISIBLE_FRAGMENTS:
         assert visible_text in strip_styles(sitting.written)
 
 
@@ -57,7 +57,7 @@ def test_session_output_to_a_pipe_contains_no_control_characters():
     )
     hostile(sitting)
     assert find_control_characters(sitting.written) == [] and "\x1b" not in sitting.written
-    for visible_text in SEEN:
+    for visible_text in VISIBLE_FRAGMENTS:
         assert visible_text in sitting.written
 
 
