@@ -93,7 +93,7 @@ def _cline(events: list[Any]) -> str:
     )
 
 
-WORDS = {
+TEXT_EXTRACTORS = {
     "amp": _amp,
     "cline": _cline,
     "codex": _codex,
@@ -156,7 +156,7 @@ def test_text_blocks_match_the_model_text_of_the_recording(case, partial):
         if "-acp-" in case.name
         else _items
         if "-server-" in case.name
-        else WORDS[case.vendor]
+        else TEXT_EXTRACTORS[case.vendor]
     )
     expected = extract_text([event for event in case.parse_events() if isinstance(event, dict)])
     assert "".join(block["text"] for block in blocks if block["type"] == "text") == expected

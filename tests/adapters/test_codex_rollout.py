@@ -53,7 +53,7 @@ def record(kind, **payload):
     }
 
 
-BEGUN = record("task_started", turn_id="t")
+TASK_STARTED = record("task_started", turn_id="t")
 
 
 def build_file_change(item_id, changes, status="completed", stdout=SUCCESS, stderr=""):
@@ -71,7 +71,7 @@ def item(kind, item_id, *paths, status="completed", what="update"):
     return {"type": f"item.{kind}", "item": fields}
 
 
-def began_and_ended(item_id, *paths, **more):
+def build_file_change_items(item_id, *paths, **more):
     return [item("started", item_id, *paths, **more), item("completed", item_id, *paths, **more)]
 
 
@@ -129,7 +129,9 @@ WRITE = ("Write", {"file_path": NEW, "content": "line one\nline two\n"})
 
 def test_file_change_emits_tool_calls_with_contents_and_results(records):
     output = lines(
-        records(BEGUN, build_file_change("c1", TWO)), *began_and_ended("item_0", A, NEW), DONE
+        records(TASK_STARTED, build_file_change("c1", TWO)),
+        *build_file_change_items("item_0", A, NEW),
+        DONE,
     )
     assert calls(output) == [EDIT, WRITE]
     results = [line for line in output if line["type"] == "user"]
@@ -143,8 +145,8 @@ def test_rollout_is_read_from_date_folders_of_adjacent_days(records, day):
     assert (
         calls(
             lines(
-                records(BEGUN, build_file_change("c1", TWO), day=day),
-                *began_and_ended("item_0", A, NEW),
+                records(TASK_STARTED, build_file_change("c1", TWO), day=day),
+                *build_file_change_items("item_0", A, NEW),
                 DONE,
             )
         )[0]
@@ -155,10 +157,10 @@ def test_rollout_is_read_from_date_folders_of_adjacent_days(records, day):
 def test_change_with_several_hunks_emits_an_edit_per_hunk(records):
     diff = "@@ -3,3 +3,3 @@\n line2\n-line3\n+LINE3\n line4\n@@ -39,2 +39,2 @@\n line38\n-line39\n+LINE39\n"
     config = records(
-        BEGUN,
+        TASK_STARTED,
         build_file_change("c1", {A: {"type": "update", "unified_diff": diff, "move_path": None}}),
     )
-    output = lines(config, *began_and_ended("item_0", A), DONE)
+    output = lines(config, *build_file_change_items("item_0", A), DONE)
     pairs = [
         (tool_input["old_string"], tool_input["new_string"]) for _, tool_input in calls(output)
     ]
@@ -176,15 +178,19 @@ def test_result_of_a_moved_file_reports_its_new_path(records):
         "move_path": f"{HERE}/b.txt",
     }
     output = lines(
-        records(BEGUN, build_file_change("c1", {A: change})), *began_and_ended("item_0", A), DONE
+        records(TASK_STARTED, build_file_change("c1", {A: change})),
+        *build_file_change_items("item_0", A),
+        DONE,
     )
     (result,) = (line for line in output if line["type"] == "user")
     assert f"{A} is now {HERE}/b.txt" in result["message"]["content"][0]["content"]
 
 
 def test_deleted_file_emits_a_delete_call_without_contents(records):
-    config = records(BEGUN, build_file_change("c1", {A: {"type": "delete", "content": "hello\n"}}))
-    assert calls(lines(config, *began_and_ended("item_0", A, what="delete"), DONE)) == [
+    config = records(
+        TASK_STARTED, build_file_change("c1", {A: {"type": "delete", "content": "hello\n"}})
+    )
+    assert calls(lines(config, *build_file_change_items("item_0", A, what="delete"), DONE)) == [
         ("Delete", {"file_path": A})
     ]
 
@@ -192,9 +198,10 @@ def test_deleted_file_emits_a_delete_call_without_contents(records):
 def test_failed_file_change_reports_its_stderr(records):
     why = f"Failed to write file {NEW}\n"
     config = records(
-        BEGUN, build_file_change("c1", {NEW: TWO[NEW]}, status="failed", stdout="", stderr=why)
+        TASK_STARTED,
+        build_file_change("c1", {NEW: TWO[NEW]}, status="failed", stdout="", stderr=why),
     )
-    output = lines(config, *began_and_ended("item_0", NEW, status="failed"), DONE)
+    output = lines(config, *build_file_change_items("item_0", NEW, status="failed"), DONE)
     (block,) = (line["message"]["content"][0] for line in output if line["type"] == "user")
     assert block["is_error"] and block["content"] == why.strip()
 
@@ -203,8 +210,12 @@ def test_changes_of_the_same_file_are_emitted_in_order(records):
     other = {
         A: {"type": "update", "unified_diff": "@@ -2 +2 @@\n-second\n+2nd\n", "move_path": None}
     }
-    config = records(BEGUN, build_file_change("c1", {A: TWO[A]}), build_file_change("c2", other))
-    output = lines(config, *began_and_ended("item_0", A), *began_and_ended("item_1", A), DONE)
+    config = records(
+        TASK_STARTED, build_file_change("c1", {A: TWO[A]}), build_file_change("c2", other)
+    )
+    output = lines(
+        config, *build_file_change_items("item_0", A), *build_file_change_items("item_1", A), DONE
+    )
     assert [tool_input["new_string"] for _, tool_input in calls(output)] == [
         "HELLO world\nsecond\n",
         "2nd\n",
@@ -214,28 +225,28 @@ def test_changes_of_the_same_file_are_emitted_in_order(records):
 @pytest.mark.parametrize(
     "before",
     [
-        [BEGUN, build_file_change("c0", {A: TWO[A]}), BEGUN],
-        [BEGUN, build_file_change("c0", {NEW: TWO[NEW]})],
-        [BEGUN, dump(build_file_change("c0", {A: TWO[A]}))[:-9]],
+        [TASK_STARTED, build_file_change("c0", {A: TWO[A]}), TASK_STARTED],
+        [TASK_STARTED, build_file_change("c0", {NEW: TWO[NEW]})],
+        [TASK_STARTED, dump(build_file_change("c0", {A: TWO[A]}))[:-9]],
         [
-            BEGUN,
+            TASK_STARTED,
             '{"type":"FileChange"',
             '["type":"FileChange"]',
             dump({"payload": {"item": {"type": "FileChange"}}}),
         ],
-        [BEGUN, record("agent_message", message=dump(build_file_change("c0", {A: TWO[A]})))],
+        [TASK_STARTED, record("agent_message", message=dump(build_file_change("c0", {A: TWO[A]})))],
         [],
     ],
     ids=["an earlier turn's", "another file's", "a cut one", "broken ones", "a quoted one", "none"],
 )
 def test_change_missing_from_the_rollout_is_emitted_without_contents(records, before):
-    output = lines(records(*before), *began_and_ended("item_0", A), DONE)
+    output = lines(records(*before), *build_file_change_items("item_0", A), DONE)
     assert calls(output) == [("Edit", {"file_path": A})]
     assert find_result_line(output)["shim"]["repairs"] == {}
 
 
 def test_unfinished_change_is_emitted_as_failed_at_the_end(records):
-    config = records(BEGUN, build_file_change("c1", TWO))
+    config = records(TASK_STARTED, build_file_change("c1", TWO))
     for end in ([DONE], []):
         output = lines(config, item("started", "item_0", A, NEW), *end, code=0 if end else 1)
         assert calls(output) == [("Edit", {"file_path": A}), ("Edit", {"file_path": NEW})]
@@ -246,7 +257,9 @@ def test_unfinished_change_is_emitted_as_failed_at_the_end(records):
 
 
 def test_denied_change_stops_the_turn_when_the_change_starts(records):
-    config = records(BEGUN, build_file_change("c1", TWO), evaluator=build_evaluator(deny=("Edit",)))
+    config = records(
+        TASK_STARTED, build_file_change("c1", TWO), evaluator=build_evaluator(deny=("Edit",))
+    )
     translation = ChildStream(
         get_adapter("codex").translator_class,
         config,
@@ -258,18 +271,20 @@ def test_denied_change_stops_the_turn_when_the_change_starts(records):
 
 
 def test_change_has_contents_when_another_tool_is_denied(records):
-    config = records(BEGUN, build_file_change("c1", TWO), evaluator=build_evaluator(deny=("Bash",)))
-    assert calls(lines(config, *began_and_ended("item_0", A, NEW), DONE)) == [EDIT, WRITE]
+    config = records(
+        TASK_STARTED, build_file_change("c1", TWO), evaluator=build_evaluator(deny=("Bash",))
+    )
+    assert calls(lines(config, *build_file_change_items("item_0", A, NEW), DONE)) == [EDIT, WRITE]
 
 
 @pytest.mark.parametrize(
     "changes", [None, [], ["x"], [{"path": 1, "kind": "add"}], [{"path": A}], {"path": A}]
 )
 def test_malformed_change_list_does_not_fail_the_turn(records, changes):
-    events = began_and_ended("item_0", A)
+    events = build_file_change_items("item_0", A)
     for event in events:
         event["item"]["changes"] = changes
-    output = lines(records(BEGUN, build_file_change("c1", TWO)), *events, DONE)
+    output = lines(records(TASK_STARTED, build_file_change("c1", TWO)), *events, DONE)
     assert summarize_lines(output)[-1].startswith("end:success")
 
 
@@ -278,13 +293,17 @@ def test_malformed_change_list_does_not_fail_the_turn(records, changes):
 )
 def test_rollout_is_not_read_for_an_invalid_thread_id(records, thread):
     """Threat: session ids from the vendor's output that become file names."""
-    config = records(BEGUN, build_file_change("c1", TWO))
+    config = records(TASK_STARTED, build_file_change("c1", TWO))
     translation = ChildStream(
         get_adapter("codex").translator_class,
         config,
         create_output_writer("claude", STABLE_ID_PREFIX),
     )
-    events = [{"type": "thread.started", "thread_id": thread}, *began_and_ended("item_0", A), DONE]
+    events = [
+        {"type": "thread.started", "thread_id": thread},
+        *build_file_change_items("item_0", A),
+        DONE,
+    ]
     data = translation.feed("".join(dump(event) + "\n" for event in events).encode())[0]
     assert calls(parse_lines(data + translation.close(ChildExit(code=0))[0])) == [
         ("Edit", {"file_path": A})
@@ -311,7 +330,7 @@ def test_warning_before_the_turn_emits_no_calls_of_the_previous_turn(records):
         "type": "item.completed",
         "item": {"id": "item_0", "type": "error", "message": "Model metadata"},
     }
-    config = records(BEGUN, *build_call_records("exec_command", shell("touch x"), EXITED))
+    config = records(TASK_STARTED, *build_call_records("exec_command", shell("touch x"), EXITED))
     translation = ChildStream(
         get_adapter("codex").translator_class,
         config,
@@ -323,14 +342,17 @@ def test_warning_before_the_turn_emits_no_calls_of_the_previous_turn(records):
 
 
 def test_rollout_is_not_read_without_a_data_dir():
-    output = lines(build_turn_config("codex"), *began_and_ended("item_0", A), DONE)
+    output = lines(build_turn_config("codex"), *build_file_change_items("item_0", A), DONE)
     assert calls(output) == [("Edit", {"file_path": A})]
 
 
 # -- calls that are missing from the stream --------------------------------------------------------
 
 ADD = f"*** Begin Patch\n*** Add File: made.txt\n+x\n+\n*** Update File: {A}\n@@\n one\n-two\n+2\n*** End Patch\n"
-SAID = {"type": "item.completed", "item": {"id": "item_9", "type": "agent_message", "text": "So."}}
+AGENT_MESSAGE = {
+    "type": "item.completed",
+    "item": {"id": "item_9", "type": "agent_message", "text": "So."},
+}
 PATCHED = [
     ("Write", {"file_path": f"{HERE}/made.txt", "content": "x\n\n"}),
     ("Edit", {"file_path": A, "old_string": "one\ntwo\n", "new_string": "one\n2\n"}),
@@ -388,7 +410,9 @@ REJECTED = (
 )
 def test_call_without_an_item_is_emitted_with_its_error(records, name, raw_input, output, expected):
     events = lines(
-        records(BEGUN, *build_call_records(name, raw_input, output), cwd=HERE), SAID, DONE
+        records(TASK_STARTED, *build_call_records(name, raw_input, output), cwd=HERE),
+        AGENT_MESSAGE,
+        DONE,
     )
     assert calls(events) == expected
     results = [line["message"]["content"][0] for line in events if line["type"] == "user"]
@@ -403,13 +427,13 @@ def test_call_without_an_item_is_emitted_with_its_error(records, name, raw_input
 
 
 def test_call_without_an_item_is_emitted_once(records):
-    config = records(BEGUN, *build_call_records("exec_command", shell("touch x"), EXITED))
-    assert len(calls(lines(config, SAID, SAID, DONE))) == 1
+    config = records(TASK_STARTED, *build_call_records("exec_command", shell("touch x"), EXITED))
+    assert len(calls(lines(config, AGENT_MESSAGE, AGENT_MESSAGE, DONE))) == 1
 
 
 def test_command_with_exit_code_0_is_not_an_error(records):
     config = records(
-        BEGUN,
+        TASK_STARTED,
         *build_call_records("exec_command", shell("true"), EXITED.replace("code 1", "code 0")),
     )
     (block,) = (
@@ -429,7 +453,7 @@ def test_command_with_exit_code_0_is_not_an_error(records):
         build_call_records("exec_command", shell("x"), [{"type": "input_image"}]),
         build_call_records("exec_command", shell("x"), EXITED)[1:],
         build_call_records("exec_command", shell("x"), EXITED)[:1],
-        [*build_call_records("exec_command", shell("x"), EXITED), BEGUN],
+        [*build_call_records("exec_command", shell("x"), EXITED), TASK_STARTED],
     ],
     ids=[
         "still runs",
@@ -442,17 +466,17 @@ def test_command_with_exit_code_0_is_not_an_error(records):
     ],
 )
 def test_incomplete_or_unrelated_rollout_call_is_not_emitted(records, entries):
-    assert calls(lines(records(BEGUN, *entries), SAID, DONE)) == []
+    assert calls(lines(records(TASK_STARTED, *entries), AGENT_MESSAGE, DONE)) == []
 
 
 def test_command_with_a_completed_item_is_not_emitted_from_the_rollout(records):
     call, output = build_call_records("exec_command", shell("x"), EXITED)
     done = record("item_completed", item={"type": "CommandExecution", "id": "c1"})
-    assert calls(lines(records(BEGUN, call, done, output), SAID, DONE)) == []
+    assert calls(lines(records(TASK_STARTED, call, done, output), AGENT_MESSAGE, DONE)) == []
 
 
 def test_partial_rollout_line_is_read_when_complete(records, tmp_path):
-    config = records(BEGUN)
+    config = records(TASK_STARTED)
     (file,) = tmp_path.rglob("*.jsonl")
     text = "".join(
         dump(entry) + "\n" for entry in build_call_records("exec_command", shell("touch x"), EXITED)
@@ -466,7 +490,7 @@ def test_partial_rollout_line_is_read_when_complete(records, tmp_path):
     for piece in (text[:-9], text[-9:]):
         with file.open("a", encoding="utf-8") as growing:
             growing.write(piece)
-        data += translation.feed(dump(SAID).encode() + b"\n")[0]
+        data += translation.feed(dump(AGENT_MESSAGE).encode() + b"\n")[0]
     assert [name for name, _ in calls(parse_lines(data))] == ["Bash"]
 
 
@@ -496,19 +520,21 @@ def context(**payload):
 
 
 def test_model_is_read_from_the_rollout(records):
-    output = lines(records(BEGUN, context(cwd=HERE, model="gpt-6")), SAYS, DONE)
+    output = lines(records(TASK_STARTED, context(cwd=HERE, model="gpt-6")), SAYS, DONE)
     assert [line["message"]["model"] for line in output if line["type"] == "assistant"] == ["gpt-6"]
     assert list(output[-1]["modelUsage"]) == ["gpt-6"]
 
 
 def test_model_of_the_latest_turn_is_used(records):
-    output = lines(records(BEGUN, context(model="old"), BEGUN, context(model="new")), SAYS, DONE)
+    output = lines(
+        records(TASK_STARTED, context(model="old"), TASK_STARTED, context(model="new")), SAYS, DONE
+    )
     assert list(output[-1]["modelUsage"]) == ["new"]
 
 
 @pytest.mark.parametrize("entries", [[], [context(cwd=HERE)], [{"type": "turn_context"}]])
 def test_model_is_unknown_if_the_rollout_names_none(records, entries):
-    output = lines(records(BEGUN, *entries), SAYS, DONE)
+    output = lines(records(TASK_STARTED, *entries), SAYS, DONE)
     assert list(output[-1]["modelUsage"]) == ["unknown"]
 
 

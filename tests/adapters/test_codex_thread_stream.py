@@ -43,7 +43,7 @@ MCP = {
     "tool": "get",
     "arguments": {"path": "x"},
 }
-ASKED_OF = {
+APPROVAL_META = {
     "codex_approval_kind": "mcp_tool_call",
     "tool_name": "get",
     "tool_params": {"path": "x"},
@@ -515,7 +515,7 @@ def test_permission_requests_are_answered_out_of_order():
 
 
 def test_mcp_tool_approval_is_matched_to_its_open_call_once():
-    asking = build_approval_request(method=ELICITATION, serverName="srv", _meta=ASKED_OF)
+    asking = build_approval_request(method=ELICITATION, serverName="srv", _meta=APPROVAL_META)
     talk = CodexConversation().start_turn().feed_messages(build_item_started(MCP), asking)
     (request,) = talk.pending_permissions
     assert (request.tool, request.tool_input, request.call_id) == (

@@ -618,7 +618,7 @@ def test_pi_disables_mcp_if_a_rule_names_an_mcp_tool():
 
 
 @loop_over_rows(
-    ("flags", "fields", "given_back"),
+    ("flags", "fields", "restores_tools"),
     [
         ((), {"persistent": True}, True),
         (("--permission-mode", "acceptEdits"), {"persistent": True}, False),
@@ -627,10 +627,10 @@ def test_pi_disables_mcp_if_a_rule_names_an_mcp_tool():
         (("--dangerously-skip-permissions",), {"has_flag": lambda flag: False}, False),
     ],
 )
-def test_resumed_pi_session_restores_its_builtin_tools(flags, fields, given_back):
+def test_resumed_pi_session_restores_its_builtin_tools(flags, fields, restores_tools):
     """pi 1.3 keeps the tools of a session. Without names, those of a plan would stay."""
     args = launch("pi", *flags, "--resume", U, **fields).arguments
-    assert ("+read,+bash,+edit,+write" in pairs(args, "--tools")) is given_back
+    assert ("+read,+bash,+edit,+write" in pairs(args, "--tools")) is restores_tools
     assert "+" not in "".join(pairs(launch("pi", *flags, **fields).arguments, "--tools"))
 
 

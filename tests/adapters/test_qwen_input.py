@@ -11,7 +11,7 @@ from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.messages import parse_user_message
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 
-ASKED = PermissionRequest(
+BASH_REQUEST = PermissionRequest(
     "q1", "call_1", "Bash", {"command": "ls"}, "run_shell_command", {"command": "ls"}
 )
 
@@ -26,7 +26,7 @@ ASKED = PermissionRequest(
 )
 def test_permission_response_has_the_request_id_and_no_arguments(decision, answer):
     response = {"subtype": "success", "request_id": "q1", "response": answer}
-    assert json.loads(QwenInput().encode_permission_response(ASKED, decision)) == {
+    assert json.loads(QwenInput().encode_permission_response(BASH_REQUEST, decision)) == {
         "type": "control_response",
         "response": response,
     }
@@ -35,7 +35,7 @@ def test_permission_response_has_the_request_id_and_no_arguments(decision, answe
 def test_allow_with_changed_arguments_raises_value_error():
     with pytest.raises(ValueError, match=r'\{"command":"pwd"\}'):
         QwenInput().encode_permission_response(
-            ASKED, PermissionDecision(True, updated_input={"command": "pwd"})
+            BASH_REQUEST, PermissionDecision(True, updated_input={"command": "pwd"})
         )
 
 

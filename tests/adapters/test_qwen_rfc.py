@@ -151,7 +151,7 @@ VARIANTS = {
 }
 
 
-def said_for(name, partial=None):
+def translate_fixture(name, partial=None):
     fixture = find_case(f"qwen-rfc/handmade-{name}")
     return parse_lines(translate_case(fixture, partial)[0])
 
@@ -175,7 +175,7 @@ def blocks(lines, kind):
     [(name, summary) for summaries in ROWS.values() for name, summary in summaries.items()],
 )
 def test_fixture_produces_the_output_of_its_rfc_row(name, summary):
-    assert summary in summarize_lines(said_for(name))
+    assert summary in summarize_lines(translate_fixture(name))
 
 
 def test_every_rfc_row_and_every_fixture_is_covered():
@@ -198,8 +198,8 @@ def test_fixture_metadata_declares_a_handmade_source(case):
 
 
 def test_handshake_is_read_from_either_location():
-    assert said_for("text")[0]["tools"] == ["Read", "Edit", "Bash"]
-    (init, *_) = said_for("handshake-in-fingerprint")
+    assert translate_fixture("text")[0]["tools"] == ["Read", "Edit", "Bash"]
+    (init, *_) = translate_fixture("handshake-in-fingerprint")
     assert (init["tools"], init["cwd"], init["model"]) == (
         ["Read", "Bash"],
         "/workspace/shop",
@@ -208,19 +208,26 @@ def test_handshake_is_read_from_either_location():
 
 
 def test_tool_arguments_are_mapped_and_non_objects_are_preserved():
-    inputs = [block["input"] for block in blocks(said_for("arguments-not-json"), "tool_use")]
+    inputs = [
+        block["input"] for block in blocks(translate_fixture("arguments-not-json"), "tool_use")
+    ]
     assert inputs == [{"_raw": "..."}, {"_raw": "[1]"}, {}]
-    (edit,) = blocks(said_for("can-use-tool-first"), "tool_use")
+    (edit,) = blocks(translate_fixture("can-use-tool-first"), "tool_use")
     assert edit["input"] == {"old_string": "", "new_string": "+b", "file_path": "main.py"}
-    reads = [block["input"] for block in blocks(said_for("chunk-tool-ids-only"), "tool_use")]
+    reads = [
+        block["input"] for block in blocks(translate_fixture("chunk-tool-ids-only"), "tool_use")
+    ]
     assert reads == [{"command": "ls"}, {"file_path": "/workspace/shop/a.txt"}]
-    joined = [block["input"] for block in blocks(said_for("chunk-tool-no-index"), "tool_use")]
+    joined = [
+        block["input"] for block in blocks(translate_fixture("chunk-tool-no-index"), "tool_use")
+    ]
     assert joined == [{"command": "ls"}, {"command": "wc"}]
 
 
 def test_call_from_a_tool_display_has_the_displayed_arguments():
     inputs = {
-        block["id"]: block["input"] for block in blocks(said_for("display-unannounced"), "tool_use")
+        block["id"]: block["input"]
+        for block in blocks(translate_fixture("display-unannounced"), "tool_use")
     }
     assert inputs["call_d1"] == {"file_path": "a.py", "old_string": "1\n", "new_string": "2\n"}
     assert inputs["call_d2"]["todos"][0] == {
@@ -250,7 +257,7 @@ def test_call_from_a_tool_display_has_the_displayed_arguments():
     ],
 )
 def test_result_has_the_last_usage_and_counts_cached_tokens_once(name, fresh, cached, output):
-    (result,) = results(said_for(name))
+    (result,) = results(translate_fixture(name))
     usage = result["usage"]
     token_counts = usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]
     assert token_counts == (fresh, cached, output)
@@ -268,19 +275,25 @@ def test_result_has_the_last_usage_and_counts_cached_tokens_once(name, fresh, ca
     ],
 )
 def test_result_reports_the_stop_reason_of_the_last_reply(name, reason):
-    assert results(said_for(name))[0]["stop_reason"] == reason
+    assert results(translate_fixture(name))[0]["stop_reason"] == reason
 
 
 def test_compact_boundary_reports_the_tokens_before_compaction():
     (line,) = [
-        line for line in said_for("session-compressed") if line.get("subtype") == "compact_boundary"
+        line
+        for line in translate_fixture("session-compressed")
+        if line.get("subtype") == "compact_boundary"
     ]
     assert line["compact_metadata"] == {"trigger": "auto", "pre_tokens": 12000}
 
 
 def test_out_of_band_events_become_informational_messages():
     notes = [
-        [line["content"] for line in said_for(name) if line.get("subtype") == "informational"]
+        [
+            line["content"]
+            for line in translate_fixture(name)
+            if line.get("subtype") == "informational"
+        ]
         for name in ("control-errors", "session-max-tokens", "recoverable-error-silent", "command")
     ]
     assert notes[:3] == [
@@ -292,8 +305,10 @@ def test_out_of_band_events_become_informational_messages():
 
 
 def test_command_without_a_model_reply_counts_no_turn():
-    assert [result["num_turns"] for result in results(said_for("command"))] == [0, 0, 1, 0]
-    assert [result["num_turns"] for result in results(said_for("command-then-model"))[:3]] == [
+    assert [result["num_turns"] for result in results(translate_fixture("command"))] == [0, 0, 1, 0]
+    assert [
+        result["num_turns"] for result in results(translate_fixture("command-then-model"))[:3]
+    ] == [
         1,
         2,
         0,

@@ -18,28 +18,28 @@ from tests.conversation.test_persistent_driver import (
     user_texts,
 )
 
-OWN = "session-7"
+VENDOR_SESSION = "session-7"
 HELLO = {
     "object": "chat.completion",
-    "id": f"chatcmpl-{OWN}",
+    "id": f"chatcmpl-{VENDOR_SESSION}",
     "model": "qwen-coder",
     "choices": [
         {"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": "stop"}
     ],
     "metadata": {
         "protocol_version": 1,
-        "session_id": OWN,
+        "session_id": VENDOR_SESSION,
         "cwd": "/repo",
         "tools": ["run_shell_command"],
     },
 }
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
 FINISHED = {"type": "x-qwen-session-event", "event": "Finished", "message": "Finished"}
-BEAT = {"type": "result/heartbeat", "session_id": OWN, "status": "ok", "ts": 1739430123}
+BEAT = {"type": "result/heartbeat", "session_id": VENDOR_SESSION, "status": "ok", "ts": 1739430123}
 
 
 def reply(message, finish="stop", usage=None):
-    line = {"object": "chat.completion", "id": f"chatcmpl-{OWN}", "model": "qwen-coder"}
+    line = {"object": "chat.completion", "id": f"chatcmpl-{VENDOR_SESSION}", "model": "qwen-coder"}
     line["choices"] = [
         {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
     ]
@@ -63,7 +63,7 @@ def asks(command="touch x", question="req-1"):
         "type": "control_request",
         "request_id": question,
         "subtype": "can_use_tool",
-        "session_id": OWN,
+        "session_id": VENDOR_SESSION,
     }
     return request | {"tool": tool}
 
@@ -122,7 +122,10 @@ def test_two_messages_are_sent_as_two_requests_of_the_same_session(box, talk):
         "_new",
         [{"type": "text", "text": "one"}],
     )
-    assert (second["session_id"], second["prompt_id"]) == (OWN, f"{OWN}########2")
+    assert (second["session_id"], second["prompt_id"]) == (
+        VENDOR_SESSION,
+        f"{VENDOR_SESSION}########2",
+    )
     assert [line["usage"]["input_tokens"] for line in results(done)] == [100, 100]
 
 
@@ -236,7 +239,7 @@ def test_interrupt_sends_a_cancel_and_the_child_process_continues(box, talk):
     box.write_settings("end_grace = 30\n")
     cancelled = {
         "type": "result/cancel",
-        "session_id": OWN,
+        "session_id": VENDOR_SESSION,
         "status": "ok",
         "message": "Request cancelled.",
     }
@@ -263,18 +266,21 @@ def test_interrupt_sends_a_cancel_and_the_child_process_continues(box, talk):
     assert responses(done)["i1"]["subtype"] == "success"
     assert without_heartbeats(read_child_stdin(box))[-1] == {
         "type": "control/cancel",
-        "session_id": OWN,
+        "session_id": VENDOR_SESSION,
         "reason": "escape",
     }
 
 
 def test_slash_command_is_sent_as_a_path_and_its_message_is_the_result(box, talk):
-    done_it = {"type": "message", "level": "info", "content": "There are 3 records."}
+    info_message = {"type": "message", "level": "info", "content": "There are 3 records."}
     child = box.create_fake(
         ["hear", '"path":["chat","list"]'],
         [
             "out",
-            format_ndjson(HELLO, {"type": "result/command", "session_id": OWN, "result": done_it}),
+            format_ndjson(
+                HELLO,
+                {"type": "result/command", "session_id": VENDOR_SESSION, "result": info_message},
+            ),
         ],
         ["hear", "never"],
     )
@@ -342,7 +348,7 @@ def test_answered_heartbeats_prevent_a_stall_during_a_long_call(box, talk):
         done = running.end_input()
     assert texts(done) == ["After."]
     heartbeats = [line for line in read_child_stdin(box) if line.get("type") == "heartbeat_request"]
-    assert len(heartbeats) >= 4 and heartbeats[0]["session_id"] == OWN
+    assert len(heartbeats) >= 4 and heartbeats[0]["session_id"] == VENDOR_SESSION
 
 
 def test_mode_change_starts_a_new_child_that_resumes_the_session(box, talk):
@@ -368,7 +374,7 @@ def test_mode_change_starts_a_new_child_that_resumes_the_session(box, talk):
     assert texts(done) == ["First.", "Second."]
     args = box.read_record()["arguments"]
     assert args[args.index("--approval-mode") + 1] == "plan"
-    assert without_heartbeats(read_child_stdin(box))[0]["session_id"] == OWN
+    assert without_heartbeats(read_child_stdin(box))[0]["session_id"] == VENDOR_SESSION
 
 
 def test_system_prompt_is_prepended_to_the_first_message_only(box, talk):

@@ -148,7 +148,7 @@ def test_new_model_is_sent_with_the_next_prompt_and_mode_is_not_encoded():
     assert child_input.encode_permission_mode_change("plan") is None
 
 
-ASKED = PermissionRequest(
+READ_REQUEST = PermissionRequest(
     "r1", "t1", "Read", {"file_path": "/a", "offset": 1}, "read_file", {"path": "/a", "offset": 0}
 )
 
@@ -156,15 +156,17 @@ ASKED = PermissionRequest(
 def test_decision_with_changed_input_raises_value_error_with_the_vendor_input():
     """The child would run the call unchanged: the RFC has no field for a changed input."""
     child_input = QwenRfcInput()
-    assert parse_lines(child_input.encode_permission_response(ASKED, PermissionDecision(True))) == [
-        build_permission_response("r1", "approve")
-    ]
     assert parse_lines(
-        child_input.encode_permission_response(ASKED, PermissionDecision(False, message="no"))
+        child_input.encode_permission_response(READ_REQUEST, PermissionDecision(True))
+    ) == [build_permission_response("r1", "approve")]
+    assert parse_lines(
+        child_input.encode_permission_response(
+            READ_REQUEST, PermissionDecision(False, message="no")
+        )
     ) == [build_permission_response("r1", "deny", "no")]
     with pytest.raises(ValueError, match=r'"path":"/b"'):
         child_input.encode_permission_response(
-            ASKED, PermissionDecision(True, updated_input={"file_path": "/b", "offset": 1})
+            READ_REQUEST, PermissionDecision(True, updated_input={"file_path": "/b", "offset": 1})
         )
 
 

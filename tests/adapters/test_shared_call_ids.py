@@ -132,7 +132,7 @@ def test_acp_agent_prompts_for_both_calls_with_a_shared_id(vendor, call_id, anno
     ]
     assert not any(request.refusal for request in talk.pending_permissions)
     assert len({request.call_id for request in talk.pending_permissions}) == 2
-    asked_about = {
+    requested_commands = {
         request.call_id: request.tool_input.get("command") for request in talk.pending_permissions
     }
     talk.answer_permission(True)
@@ -153,7 +153,7 @@ def test_acp_agent_prompts_for_both_calls_with_a_shared_id(vendor, call_id, anno
         if line["type"] == "assistant"
         for block in line["message"]["content"]
     ]
-    assert {block["id"]: block["input"]["command"] for block in calls} == asked_about
+    assert {block["id"]: block["input"]["command"] for block in calls} == requested_commands
 
 
 @IDS

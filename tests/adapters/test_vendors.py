@@ -155,7 +155,7 @@ def read_acai_texts(fixture: Case) -> tuple[str, str]:
     return text, thinking
 
 
-COMES_AGAIN = ("auto_retry_start", "compaction_start", "auto_compaction_start")
+RETRY_EVENTS = ("auto_retry_start", "compaction_start", "auto_compaction_start")
 
 
 def read_pi_texts(fixture: Case) -> tuple[str, str]:
@@ -171,7 +171,7 @@ def read_pi_texts(fixture: Case) -> tuple[str, str]:
             and message.get("role") == "assistant"
         ):
             replies.append(message)
-        elif event.get("type") in COMES_AGAIN and replies and replies[-1]["stopReason"] == "error":
+        elif event.get("type") in RETRY_EVENTS and replies and replies[-1]["stopReason"] == "error":
             replies.pop()
     blocks = [block for assistant_message in replies for block in assistant_message["content"]]
     text = "".join(block["text"] for block in blocks if block["type"] == "text")
@@ -202,7 +202,7 @@ def read_qwen_texts(fixture: Case) -> tuple[str, str]:
     return text, thinking
 
 
-WORDS = {
+TEXT_READERS = {
     "acai": read_acai_texts,
     "cake": read_acai_texts,
     "pi": read_pi_texts,
@@ -233,7 +233,7 @@ def read_written_texts(data: bytes) -> tuple[str, str]:
 @loop_over_cases(COMPARED)
 @PARTIAL
 def test_model_text_and_thinking_are_emitted_completely_and_once(case, partial):
-    text, thinking = WORDS[case.vendor](case)
+    text, thinking = TEXT_READERS[case.vendor](case)
     output, _ = translate_case(case, partial)
     assert read_written_texts(output) == (writable(text), writable(thinking))
 
