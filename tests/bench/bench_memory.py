@@ -49,8 +49,8 @@ CLAUDE = BenchStream(
     None,
     None,
 )
-WORDS = STREAMS | {"claude": CLAUDE}
-ONE = ("-p", "hi", "--output-format", "stream-json", "--verbose")
+BENCH_STREAMS = STREAMS | {"claude": CLAUDE}
+SINGLE_MESSAGE = ("-p", "hi", "--output-format", "stream-json", "--verbose")
 TALK = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
 USER = b'{"type":"user","message":{"role":"user","content":"hi"},"session_id":"","parent_tool_use_id":null}\n'
 
@@ -142,7 +142,7 @@ def run_stand_in(kind: str, vendor: str, size: int, progress: str) -> None:
 
     blocks: Iterator[bytes] = iter(())
     if kind == "stream":
-        blocks = build_long_turn(WORDS[vendor], size * MEGABYTE)
+        blocks = build_long_turn(BENCH_STREAMS[vendor], size * MEGABYTE)
     elif kind == "numbers":
         blocks = build_text_turn(vendor, map(build_numbered_text, range(size * MEGABYTE // PIECE)))
     elif kind == "line":
@@ -217,7 +217,7 @@ class InstalledShim:
         program.write_text(f'#!/bin/sh\nexec {shlex.join(stand_in_args)} "$@"\n')
         program.chmod(0o700)
         environment = self.environment | {
-            "SHIM_VENDOR": WORDS[vendor].vendor,
+            "SHIM_VENDOR": BENCH_STREAMS[vendor].vendor,
             "SHIM_BIN": str(program),
         }
         is_conversation = args == TALK
@@ -404,7 +404,7 @@ def measure_backpressure(table: Table, installed_shim: InstalledShim, size: int)
     runs = {
         f"{vendor}, {how}": (args, vendor)
         for vendor in ("pi", "qwen", "claude")
-        for how, args in (("one message", ONE), ("a conversation", TALK))
+        for how, args in (("one message", SINGLE_MESSAGE), ("a conversation", TALK))
     }
     measurements: dict[str, dict[str, Any]] = {name: {} for name in runs}
     threads = [
@@ -546,7 +546,7 @@ def main() -> int:
     parts = options.only.split(",")
     size, wire = (100, 6) if options.quick else (1000, 64)
     table = Table()
-    modes = {"one message": ONE, "a conversation": TALK}
+    modes = {"one message": SINGLE_MESSAGE, "a conversation": TALK}
     vendors = ("pi", "qwen", "claude")
     with tempfile.TemporaryDirectory(prefix="shim-bench-") as folder:
         installed_shim = InstalledShim.create(folder)
@@ -561,7 +561,7 @@ def main() -> int:
                     f"{vendor}, partial",
                     measure_stream,
                     installed_shim,
-                    (*ONE, "--include-partial-messages"),
+                    (*SINGLE_MESSAGE, "--include-partial-messages"),
                     vendor,
                     size,
                 )

@@ -55,13 +55,13 @@ RESULT = {
     "session_id": SESSION,
 }
 USER = {"type": "user", "message": {"role": "user", "content": "go"}}
-GONE_SECONDS = 2.5
+MAX_EXIT_SECONDS = 2.5
 # Growth over a conversation: arenas of the allocator, and at most 10,000 ids.
 MEMORY_MEGABYTES = 3.0
 ZOMBIES = 2  # that ended after the last turn, and are reaped after the next one
 REST_SECONDS = 5.0  # the child of the last turn may still be exiting when its result is read
 POLL_SECONDS = 0.02
-WAYS = ("one way", "two way", "relay")
+CONVERSATION_DRIVERS = ("one way", "two way", "relay")
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def close_pipes(running: Running) -> None:
             setattr(running.process, name, None)
 
 
-def kill_to_gone(how: str, what: int | None) -> float:
+def measure_exit_seconds(how: str, what: int | None) -> float:
     """Return the seconds until a tree is gone, after a signal to the shim or, without one, after
     the frontend has left.
     """
@@ -140,13 +140,16 @@ def measure_shutdown(table: Table, rounds: int) -> None:
         ("SIGKILL of us (one group)", signal.SIGKILL),
     ]
     for name, what in ends:
-        for how in ("one message", *WAYS):
-            values = [kill_to_gone(how, what) for _ in range(rounds)]
+        for how in ("one message", *CONVERSATION_DRIVERS):
+            values = [measure_exit_seconds(how, what) for _ in range(rounds)]
             measured = (
                 f"median {statistics.median(values):.2f} s, max {max(values):.2f} s of {rounds}"
             )
             table.print_row(
-                f"{name}, {how}", measured, f"<= {GONE_SECONDS} s", max(values) <= GONE_SECONDS
+                f"{name}, {how}",
+                measured,
+                f"<= {MAX_EXIT_SECONDS} s",
+                max(values) <= MAX_EXIT_SECONDS,
             )
 
 
@@ -306,7 +309,7 @@ def measure_leaks(table: Table, turns: int) -> None:
         seconds = time.monotonic() - started_at
         measured = f"{processes} processes, {len(new_files)} files; {seconds:.0f} s"
         table.print_row("one message a run", measured, "0, 0", not processes and not new_files)
-    for how in WAYS:
+    for how in CONVERSATION_DRIVERS:
         with open_box() as box:
             started_at = time.monotonic()
             early, late, after, new_files = run_conversation(box, how, turns)
