@@ -123,7 +123,7 @@ def test_plans_questions_and_elicitations_have_no_permission_updates(request_):
     assert build_question(input={}, **request_).permission_updates == ()
 
 
-ASKED = {
+BASH_REQUEST = {
     "subtype": "can_use_tool",
     "tool_name": "Bash",
     "input": {"command": "touch x"},
@@ -140,14 +140,14 @@ def exactly(command):
 @pytest.mark.parametrize(
     ("request_", "answer_fields", "decision"),
     [
-        (ASKED, {"behavior": "allow"}, {"behavior": "allow"}),
+        (BASH_REQUEST, {"behavior": "allow"}, {"behavior": "allow"}),
         (
-            ASKED,
+            BASH_REQUEST,
             {"behavior": "allow", "always": True},
             {"behavior": "allow", "updatedPermissions": exactly("touch x")},
         ),
         (
-            ASKED,
+            BASH_REQUEST,
             {"behavior": "allow", "always": True, "replacement_input": {"command": "ls"}},
             {
                 "behavior": "allow",
@@ -155,7 +155,11 @@ def exactly(command):
                 "updatedPermissions": exactly("ls"),
             },
         ),
-        (ASKED, {"behavior": "deny", "message": "no"}, {"behavior": "deny", "message": "no"}),
+        (
+            BASH_REQUEST,
+            {"behavior": "deny", "message": "no"},
+            {"behavior": "deny", "message": "no"},
+        ),
         ({}, {"behavior": "allow", "always": True}, {"behavior": "allow"}),
         (
             FORM,
@@ -172,19 +176,24 @@ def test_answer_fields_are_converted_to_a_permission_decision(request_, answer_f
 @pytest.mark.parametrize(
     ("request_", "behavior", "answer_fields", "why"),
     [
-        (ASKED, "allow", {"message": "but quickly"}, "a message can only be used with `deny`"),
-        (ASKED, "deny", {"always": True}, "can only be used with `allow`"),
-        (ASKED, "deny", {"replacement_input": {}}, "can only be used with `allow`"),
+        (
+            BASH_REQUEST,
+            "allow",
+            {"message": "but quickly"},
+            "a message can only be used with `deny`",
+        ),
+        (BASH_REQUEST, "deny", {"always": True}, "can only be used with `allow`"),
+        (BASH_REQUEST, "deny", {"replacement_input": {}}, "can only be used with `allow`"),
         (FORM, "allow", {"always": True}, "cannot be answered with `always`"),
         (
-            {**ASKED, "input": {"command": "rm *"}},
+            {**BASH_REQUEST, "input": {"command": "rm *"}},
             "allow",
             {"always": True},
             "no rule matches exactly",
         ),
         # The agent's suggestions are for its own request.
         (
-            {**ASKED, "permission_suggestions": [RULE]},
+            {**BASH_REQUEST, "permission_suggestions": [RULE]},
             "allow",
             {"always": True, "replacement_input": {"command": "ls *"}},
             "no rule",

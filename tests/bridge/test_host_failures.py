@@ -257,22 +257,22 @@ def test_sessions_are_listed_but_not_started_or_removed_without_file_locks(
     def refuse(descriptor, how):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    one, held = chatty(5)
-    with hosts.connect(one) as link:
+    session, lifeline = chatty(5)
+    with hosts.connect(session) as link:
         read_until_result(link)
         monkeypatch.setattr(fcntl, "flock", refuse)
-        assert hosts.load_session(one).is_running
-    killed = kill(hosts, one)
+        assert hosts.load_session(session).is_running
+    killed = kill(hosts, session)
     assert [each.session_id for each in registry.list_sessions(hosts.environment)] == [
-        one.session_id
-    ] and held.wait_until_closed()
+        session.session_id
+    ] and lifeline.wait_until_closed()
     assert killed.metadata["pid"] is None and killed.metadata["state"] not in registry.ACTIVE_STATES
     with pytest.raises(FileLocksUnsupportedError):
         respawn_session(killed, hosts.environment)
     with pytest.raises(FileLocksUnsupportedError):
         registry.remove_session(killed)
     assert registry.remove_old_sessions(hosts.environment, days=0) == 0 and os.path.exists(
-        one.folder
+        session.folder
     )
     monkeypatch.undo()
     assert registry.remove_session(killed)

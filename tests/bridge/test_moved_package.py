@@ -46,7 +46,7 @@ if any(word in sys.orig_argv for word in ("shim.bridge.host", "serve", "claude")
     signal.signal(signal.SIGUSR1, dump)
 """
 FIRST = format_ndjson(INIT, says("Hello."), result("Hello."))
-ASKED = format_ndjson(INIT, calls(), asks())
+PROMPT = format_ndjson(INIT, calls(), asks())
 ANSWERED = format_ndjson(returns("ok"), says("After."), result("After."))
 SECOND = format_ndjson(INIT, says("Again."), result("Again."))
 
@@ -63,7 +63,7 @@ class Installation:
         (self.site / "sitecustomize.py").write_text(DUMP, encoding="utf-8")
         self.modules = path / "modules"
         vendor = box.create_fake(
-            HELLO, ["hear", "go"], ["out", FIRST], ["hear", "ask"], ["out", ASKED], ["hear", "control_response"],
+            HELLO, ["hear", "go"], ["out", FIRST], ["hear", "ask"], ["out", PROMPT], ["hear", "control_response"],
             ["out", ANSWERED], ["hear", "again"], ["out", SECOND], ["hear", "never"],
         )  # fmt: skip
         self.hosts = Hosting(

@@ -12,7 +12,7 @@ from shim.core.errors import FrontendError
 
 SESSION = "0123abcd-0000-4000-8000-000000000001"
 OTHER = "0123ffff-0000-4000-8000-000000000002"
-FACTS = {"protocol": 1, "created": 5, "started": 6, "pid": 7, "generation": 1, "state": "working", "status": "busy",
+METADATA = {"protocol": 1, "created": 5, "started": 6, "pid": 7, "generation": 1, "state": "working", "status": "busy",
          "vendor": "demo", "cwd": "/repo", "name": "x", "waitingFor": None, "needs": None}  # fmt: skip
 
 
@@ -26,7 +26,7 @@ def environment(tmp_path):
 def keep(environment, session=SESSION, **metadata):
     """Create a session without a host."""
     folder = registry.create_session_folder(session, environment)
-    registry.write_metadata(folder, {**FACTS, **metadata, "session": session, "id": session[:8]})
+    registry.write_metadata(folder, {**METADATA, **metadata, "session": session, "id": session[:8]})
     return folder
 
 
@@ -197,7 +197,7 @@ def test_running_session_is_listed_beyond_the_ended_session_limit(environment, m
     monkeypatch.setattr(registry, "MAX_ENDED_SESSIONS", 3)
     names = many(environment, 12)
     living = registry.get_session_folder(names[0], environment)
-    registry.write_metadata(living, {**FACTS, "session": names[0], "created": 0})
+    registry.write_metadata(living, {**METADATA, "session": names[0], "created": 0})
     host_lock = lock.acquire_session_host_lock(living)
     with sockets.open_host_listener(living):
         os.utime(living, (1, 1))
@@ -215,7 +215,7 @@ def test_oldest_ended_sessions_over_the_limit_are_removed(environment, monkeypat
     host_lock = lock.acquire_session_host_lock(
         living := registry.get_session_folder(names[0], environment)
     )
-    registry.write_metadata(living, {**FACTS, "session": names[0], "created": 0})
+    registry.write_metadata(living, {**METADATA, "session": names[0], "created": 0})
     with sockets.open_host_listener(living):
         assert registry.remove_old_sessions(environment, days=30) == 8
         assert sorted(os.listdir(registry.get_bridge_folder(environment))) == [

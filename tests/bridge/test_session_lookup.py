@@ -19,7 +19,7 @@ def session(short, name=None):
     return SessionRecord(f"{short}-0000-4000-8000-000000000000", "/nowhere", True, {"name": name})
 
 
-KNOWN = [
+SESSIONS = [
     session("1052b9da", "my job"),
     session("1daa75d6", "My job again"),
     session("9c582708", "write it"),
@@ -30,19 +30,19 @@ KNOWN = [
 @pytest.mark.parametrize("query", ["9", "9c58", "9c582708", "9c582708-0000-4000-8000-000000000000"])
 def test_session_resolves_by_short_id_prefix_or_uuid(query):
     assert (
-        resolve_session_reference(query, sessions=KNOWN)
-        == resolve_session_id(query, sessions=KNOWN)
-        == KNOWN[2]
+        resolve_session_reference(query, sessions=SESSIONS)
+        == resolve_session_id(query, sessions=SESSIONS)
+        == SESSIONS[2]
     )
 
 
 @pytest.mark.parametrize("query", ["write it", "WRITE", "again"])
 def test_session_resolves_by_name_only_if_names_are_accepted(query):
-    assert resolve_session_reference(query, sessions=KNOWN).short_id == (
+    assert resolve_session_reference(query, sessions=SESSIONS).short_id == (
         "1daa75d6" if query == "again" else "9c582708"
     )
     with pytest.raises(FrontendError, match=rf"^No session matching '{query}'$"):
-        resolve_session_id(query, sessions=KNOWN)
+        resolve_session_id(query, sessions=SESSIONS)
 
 
 def test_complete_uuid_resolves_to_an_unlisted_session(tmp_path, monkeypatch):
@@ -53,7 +53,7 @@ def test_complete_uuid_resolves_to_an_unlisted_session(tmp_path, monkeypatch):
         registry.create_session_folder(session, os.environ), {"session": session, "state": "done"}
     )
     assert (
-        resolve_session_reference(session, sessions=KNOWN).session_id
+        resolve_session_reference(session, sessions=SESSIONS).session_id
         == resolve_session_id(session, sessions=[]).session_id
         == session
     )
@@ -62,20 +62,20 @@ def test_complete_uuid_resolves_to_an_unlisted_session(tmp_path, monkeypatch):
 def test_ambiguous_id_prefix_is_rejected_with_the_matching_ids():
     for resolve in (resolve_session_reference, resolve_session_id):
         with pytest.raises(FrontendError) as refused:
-            resolve("1", sessions=KNOWN)
+            resolve("1", sessions=SESSIONS)
         assert str(refused.value) == "'1' matches more than one session: 1052b9da, 1daa75d6"
 
 
 def test_exact_name_takes_precedence_over_partial_matches():
-    assert resolve_session_reference("My Job", sessions=KNOWN) == KNOWN[0]
-    twice = [*KNOWN, session("7d000000", "MY JOB")]
+    assert resolve_session_reference("My Job", sessions=SESSIONS) == SESSIONS[0]
+    twice = [*SESSIONS, session("7d000000", "MY JOB")]
     with pytest.raises(FrontendError, match=r"^2 sessions match 'my job':"):
         resolve_session_reference("my job", sessions=twice)
 
 
 def test_ambiguous_name_is_rejected_with_a_list_of_matches():
     with pytest.raises(FrontendError) as refused:
-        resolve_session_reference("My j", sessions=KNOWN)
+        resolve_session_reference("My j", sessions=SESSIONS)
     assert str(refused.value).splitlines() == [
         "2 sessions match 'My j':",
         "  1052b9da  my job",
@@ -107,13 +107,13 @@ def test_ambiguous_name_is_rejected_with_a_list_of_matches():
 )
 def test_unmatched_reference_is_rejected_with_the_reason(query, alone, more):
     with pytest.raises(FrontendError) as refused:
-        resolve_session_reference(query, sessions=KNOWN, is_only_arg=alone)
+        resolve_session_reference(query, sessions=SESSIONS, is_only_arg=alone)
     assert str(refused.value).splitlines() == [NO_MATCH_WITH_HINT.format(word=query), *more]
 
 
 def test_long_reference_is_truncated_in_the_error():
     with pytest.raises(FrontendError) as refused:
-        resolve_session_reference("x" * 10**6, sessions=KNOWN)
+        resolve_session_reference("x" * 10**6, sessions=SESSIONS)
     assert len(str(refused.value)) < 400
 
 
@@ -159,14 +159,14 @@ def machines(tmp_path, monkeypatch):
     ],
 )
 def test_session_resolves_on_the_named_machine_or_on_any_machine(query, machine, machines):
-    session_record = resolve_session_reference(query, sessions=KNOWN)
+    session_record = resolve_session_reference(query, sessions=SESSIONS)
     assert session_record.machine == machine
     assert machines == [machine] * bool(machine)
 
 
 def test_session_of_this_machine_does_not_resolve_on_a_named_machine(machines):
     with pytest.raises(FrontendError, match=r"^No session matching 'build:9c582708'"):
-        resolve_session_id("build:9c582708", sessions=KNOWN)
+        resolve_session_id("build:9c582708", sessions=SESSIONS)
 
 
 def test_name_with_a_colon_needs_no_machine(machines):

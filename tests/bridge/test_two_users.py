@@ -119,7 +119,7 @@ class User:
         ended = zip(commands, json.loads(done.stdout), strict=True)
         return [subprocess.CompletedProcess(argv, *fields) for argv, fields in ended]
 
-    def facts(self) -> dict[str, Any]:
+    def load_metadata(self) -> dict[str, Any]:
         """Return the metadata of this user's session."""
         (file,) = self.state.rglob(registry.METADATA_FILE)
         return json.loads(file.read_text())
@@ -182,7 +182,7 @@ def test_session_files_and_environment_are_inaccessible_to_other_users(users):
         "tokens.json",
     }
     assert bob.run("-c", TRIES, stdin_text="\n".join(paths)).stdout == ""
-    metadata = alice.facts()
+    metadata = alice.load_metadata()
     assert (
         alice.run(
             "-c", "import sys; open(sys.argv[1], 'rb')", f"/proc/{metadata['pid']}/environ"
@@ -199,7 +199,7 @@ def test_session_files_and_environment_are_inaccessible_to_other_users(users):
 
 def test_commands_neither_list_nor_stop_sessions_of_another_user(users):
     alice, bob = users
-    metadata = alice.facts()
+    metadata = alice.load_metadata()
     name = metadata["id"]
     refused = [
         ("claude", "attach", name), ("claude", "logs", name), ("claude", "stop", name),
@@ -210,7 +210,7 @@ def test_commands_neither_list_nor_stop_sessions_of_another_user(users):
     assert json.loads(agents.stdout) == [] and "must be owned by you and private" in listed.stderr
     assert {other.args: other.returncode for other in others} == dict.fromkeys(refused, 1)
     (agents,) = alice.shim(lists[0])
-    assert json.loads(agents.stdout)[0]["pid"] == metadata["pid"] == alice.facts()["pid"]
+    assert json.loads(agents.stdout)[0]["pid"] == metadata["pid"] == alice.load_metadata()["pid"]
 
 
 def test_forged_metadata_in_a_foreign_state_folder_is_ignored(users):

@@ -127,7 +127,9 @@ def test_cookie_without_a_valid_page_header_is_rejected(web, host):
 def test_duplicate_security_header_is_rejected(web):
     for name in ("Host", "Origin", "Authorization", "X-Shim-Page"):
         request = f"GET /sessions HTTP/1.1\r\nHost: {web.host}\r\n{name}: a\r\n{name}: b\r\n\r\n"
-        assert said_to(web, request.encode())[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 403"), name
+        assert send_raw_request(web, request.encode())[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 403"), (
+            name
+        )
 
 
 # -- another page in the same browser --------------------------------------------------------------
@@ -253,7 +255,7 @@ def test_websocket_upgrade_is_rejected(web, host):
     key = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eHg="
     for origin in ("http://evil.example", f"http://{web.host}"):
         request = f"GET /sessions/{SESSION}/events HTTP/1.1\r\nHost: {web.host}\r\nOrigin: {origin}\r\n{key}\r\n\r\n"
-        assert said_to(web, request.encode())[:12] in (b"HTTP/1.1 401", b"HTTP/1.1 403")
+        assert send_raw_request(web, request.encode())[:12] in (b"HTTP/1.1 401", b"HTTP/1.1 403")
     assert host.clients == []
 
 
@@ -459,7 +461,7 @@ def test_session_id_with_path_characters_is_rejected(web, host, session_id):
 # -- floods ----------------------------------------------------------------------------------------
 
 
-def said_to(web, data):
+def send_raw_request(web, data):
     """Return the first bytes of the response to raw bytes, or b"" if the connection is closed
     without a response.
     """
@@ -506,7 +508,7 @@ def test_stream_limit_returns_429_until_a_stream_closes(web, host, monkeypatch):
 def test_oversized_content_length_is_rejected(web, host):
     head = f"POST {MESSAGE} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.load_tokens().drive}\r\n"
     for length in (MAX_BODY_BYTES + 1, 2**30, 10**40):
-        response = said_to(
+        response = send_raw_request(
             web,
             f"{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n".encode(),
         )
@@ -534,7 +536,7 @@ def test_unauthenticated_body_has_a_smaller_size_limit(web, length_header):
     body = b"{" + b" " * 4998 + b"}"
     body = b"1388\r\n" + body + b"\r\n0\r\n\r\n" if "chunked" in length_header else body
     head = f"POST /login HTTP/1.1\r\nHost: {web.host}\r\nContent-Type: application/json\r\n{length_header}\r\n\r\n"
-    assert said_to(web, head.encode() + body).startswith(b"HTTP/1.1 413")
+    assert send_raw_request(web, head.encode() + body).startswith(b"HTTP/1.1 413")
 
 
 @pytest.mark.parametrize("path", ["/login", MESSAGE])
@@ -618,7 +620,7 @@ def test_stream_outlives_the_request_timeout(web, host, monkeypatch):
 
 
 def test_oversized_head_is_rejected(web):
-    response = said_to(
+    response = send_raw_request(
         web,
         f"GET / HTTP/1.1\r\nHost: {web.host}\r\nX-A: ".encode()
         + b"b" * (connections.MAX_HEAD_BYTES + 65536),

@@ -514,11 +514,11 @@ def test_closed_streams_leak_no_descriptors(real, hosting_box, box):
         with real.open_stream(f"{path}/{('events', 'steps')[number % 2]}") as stream:
             list(itertools.islice(stream, number % 5))
         if number == 9:
-            before = settled_descriptors(real)
-    assert settled_descriptors(real) <= before + 1
+            before = count_idle_descriptors(real)
+    assert count_idle_descriptors(real) <= before + 1
 
 
-def settled_descriptors(web):
+def count_idle_descriptors(web):
     """Return this process's number of descriptors when no stream is open."""
     deadline = time.monotonic() + TIMEOUT_S
     while web.server.server_state.tasks:

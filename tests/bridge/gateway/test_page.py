@@ -7,8 +7,8 @@ import re
 
 from shim.bridge.gateway.app import PAGE_ASSETS_FOLDER, SHARED_ASSETS, STORY_ASSETS_FOLDER
 
-OWN = sorted(os.listdir(PAGE_ASSETS_FOLDER))
-SCRIPTS = [name for name in OWN if name.endswith(".js")]
+ASSETS = sorted(os.listdir(PAGE_ASSETS_FOLDER))
+SCRIPTS = [name for name in ASSETS if name.endswith(".js")]
 
 
 def read(name, folder=PAGE_ASSETS_FOLDER):
@@ -38,7 +38,7 @@ def test_page_has_no_inline_scripts_styles_or_event_handlers():
 
 
 def test_page_files_contain_no_urls_of_other_servers():
-    for name in OWN:
+    for name in ASSETS:
         urls = re.findall(
             r"(?:https?:)?//[a-z][^\s\"'`]*",
             re.sub(r"^\s*//.*|\s// .*", "", read(name), flags=re.MULTILINE),
