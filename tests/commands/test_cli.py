@@ -50,10 +50,10 @@ def test_invalid_arguments_exit_with_status_2_without_traceback(shim, args):
 
 
 @pytest.mark.parametrize(
-    "words", [("--casts", "x"), ("--casts=x",), ("qwen", "--json", "--casts", "x")]
+    "args", [("--casts", "x"), ("--casts=x",), ("qwen", "--json", "--casts", "x")]
 )
-def test_a_removed_option_names_its_successor(shim, words):
-    status, printed, complaint = shim("doctor", *words)
+def test_a_removed_option_names_its_successor(shim, args):
+    status, printed, complaint = shim("doctor", *args)
     assert (status, printed) == (2, b"")
     assert "error: `--casts` was removed: " in complaint
     assert "\nhint: `shim show CAST` counts the events" in complaint

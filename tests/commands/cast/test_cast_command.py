@@ -101,7 +101,7 @@ def test_verify_ignores_a_named_pipe_in_a_folder(box, folder):
 # -- redact ----------------------------------------------------------------------------------------
 
 SECRET = fake_secrets.BARE["github-token"][0]
-OWN = "ACME-123456"
+ACME_ID = "ACME-123456"
 
 
 def secret_cast(**header) -> bytes:
@@ -110,22 +110,22 @@ def secret_cast(**header) -> bytes:
     """
     text_lines = [
         json.dumps({"type": "text", "text": text}).encode() + b"\n"
-        for text in (f"an {OWN[:6]}", f"{OWN[6:]} .")
+        for text in (f"an {ACME_ID[:6]}", f"{ACME_ID[6:]} .")
     ]
     return build_recording(
         [
-            (0.0, "i", f"my {OWN}\n".encode()),
-            (0.1, "s", {"child": 1, "turn": 1, "argv": ["pi", OWN], "cwd": f"/home/{OWN}"}),
-            (0.2, "I", f"{OWN}\n".encode()),
-            (0.3, "o", json.dumps({"key": SECRET, "own": OWN, OWN: 1}).encode() + b"\n"),
+            (0.0, "i", f"my {ACME_ID}\n".encode()),
+            (0.1, "s", {"child": 1, "turn": 1, "argv": ["pi", ACME_ID], "cwd": f"/home/{ACME_ID}"}),
+            (0.2, "I", f"{ACME_ID}\n".encode()),
+            (0.3, "o", json.dumps({"key": SECRET, "own": ACME_ID, ACME_ID: 1}).encode() + b"\n"),
             (0.4, "o", text_lines[0]),
             (0.5, "o", text_lines[1]),
-            (0.6, "e", f"\u00fc {OWN} ".encode("latin-1") + b"\n"),
-            (0.7, "n", {"kind": "note", "sample": OWN}),
-            (0.8, "O", json.dumps({"text": f"{OWN} and {SECRET}"}).encode() + b"\n"),
+            (0.6, "e", f"\u00fc {ACME_ID} ".encode("latin-1") + b"\n"),
+            (0.7, "n", {"kind": "note", "sample": ACME_ID}),
+            (0.8, "O", json.dumps({"text": f"{ACME_ID} and {SECRET}"}).encode() + b"\n"),
             (0.9, "x", {"child": 1, "code": 0, "signal": None}),
         ],
-        **{"argv": ["-p", f"about {OWN}"], "cwd": f"/home/{OWN}", **header},
+        **{"argv": ["-p", f"about {ACME_ID}"], "cwd": f"/home/{ACME_ID}", **header},
     )
 
 
@@ -147,10 +147,10 @@ def test_redact_removes_detected_secrets_and_patterns_from_every_stream(shim, se
     status, stdout, _ = shim("cast", "redact", str(secrets), *args)
     assert status == 0 and secrets.read_bytes() == before
     clean = output.read_bytes()
-    assert SECRET.encode() not in clean and OWN.encode() not in clean
+    assert SECRET.encode() not in clean and ACME_ID.encode() not in clean
     _, records = read_cast(clean)
-    assert OWN[6:].encode() not in stream_of(records, "o"), "also where it was split over lines"
-    assert OWN.encode() not in stream_of(records, "e"), "also in base64"
+    assert ACME_ID[6:].encode() not in stream_of(records, "o"), "also where it was split over lines"
+    assert ACME_ID.encode() not in stream_of(records, "e"), "also in base64"
     assert (
         stdout.decode().startswith(f"{output}: ")
         and "github-token" in stdout.decode()
@@ -183,7 +183,7 @@ def test_every_secret_kind_is_redacted_in_every_stream(shim, local_box, kind):
 
 def test_redacted_recording_is_intact_and_preserves_records(shim, secrets):
     output = secrets.with_name("clean.cast")
-    assert shim("cast", "redact", str(secrets), "--text", OWN, "-o", str(output))[0] == 0
+    assert shim("cast", "redact", str(secrets), "--text", ACME_ID, "-o", str(output))[0] == 0
     assert shim("cast", "verify", str(output))[0] == 0
     reader, records = read_cast(output.read_bytes())
     assert reader.header.swept and reader.header.redact == "casts"
@@ -203,7 +203,7 @@ def test_recording_is_overwritten_only_if_the_flag_is_set(shim, secrets):
     status, stdout, _ = shim("cast", "redact", str(secrets), "--in-place", "--json")
     counts = json.loads(stdout)["counts"]
     assert status == 0 and counts["github-token"] >= 2
-    assert SECRET.encode() not in secrets.read_bytes() and OWN.encode() in secrets.read_bytes()
+    assert SECRET.encode() not in secrets.read_bytes() and ACME_ID.encode() in secrets.read_bytes()
     assert secrets.stat().st_mode & 0o777 == 0o600
     assert os.listdir(secrets.parent).count("run.cast") == 1 and not list(
         secrets.parent.glob("*.tmp")
@@ -222,8 +222,8 @@ def test_recording_without_secrets_is_unchanged_by_redact(shim, local_box):
 
 def test_second_redact_makes_no_changes(shim, secrets):
     first, other = secrets.with_name("one.cast"), secrets.with_name("other.cast")
-    shim("cast", "redact", str(secrets), "--text", OWN, "-o", str(first))
-    status, stdout, _ = shim("cast", "redact", str(first), "--text", OWN, "-o", str(other))
+    shim("cast", "redact", str(secrets), "--text", ACME_ID, "-o", str(first))
+    status, stdout, _ = shim("cast", "redact", str(first), "--text", ACME_ID, "-o", str(other))
     assert (status, stdout) == (0, f"{other}: no secrets found\n".encode())
     assert first.read_bytes() == other.read_bytes()
 

@@ -27,7 +27,7 @@ from shim.recording.folders import verify_cast_file
 
 SECRET = fake_secrets.BARE["github-token"][0]
 ENDED = {"child": 1, "code": 3, "signal": None}
-WHOLE = (fixture for fixture in list_fixture_cases() if "make" not in fixture.metadata)
+EXTRACTABLE_CASES = (fixture for fixture in list_fixture_cases() if "make" not in fixture.metadata)
 
 
 def start(child: int = 1, turn: int = 1, **fields: Any) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def load_case_metadata(folder: str) -> dict[str, Any]:
     return tomllib.loads((Path(folder) / "case.toml").read_text(encoding="utf-8"))
 
 
-@loop_over_cases(WHOLE, quick=choose_few_cases)
+@loop_over_cases(EXTRACTABLE_CASES, quick=choose_few_cases)
 def test_fixture_extracted_from_a_recording_equals_the_original(case: Case, tmp_path: Path) -> None:
     fixtures_folder = tmp_path / "fixtures"
     argv = [
@@ -160,7 +160,7 @@ def test_child_is_selected_by_number_or_turn(tmp_path: Path) -> None:
 
 def test_output_after_the_exit_of_the_child_is_omitted(tmp_path: Path) -> None:
     path = write_cast(
-        tmp_path, build_recording([*ONE, (0.3, "o", b"late\n"), (0.4, "e", b"late\n")])
+        tmp_path, build_recording([*RECORDS, (0.3, "o", b"late\n"), (0.4, "e", b"late\n")])
     )
     made = extract_fixture(path, str(tmp_path), redact="none")
     assert (
@@ -183,11 +183,11 @@ def test_secrets_are_redacted_in_case_toml(tmp_path: Path, where: str) -> None:
     assert SECRET not in text and "[REDACTED:github-token]" in text
 
 
-ONE = [(0.0, "s", start()), (0.1, "o", b'{"key":"%s"}\n' % SECRET.encode()), (0.2, "x", ENDED)]
+RECORDS = [(0.0, "s", start()), (0.1, "o", b'{"key":"%s"}\n' % SECRET.encode()), (0.2, "x", ENDED)]
 
 
 def test_unredacted_recording_requires_a_redact_option(tmp_path: Path) -> None:
-    path = write_cast(tmp_path, build_recording(ONE, redact="none"))
+    path = write_cast(tmp_path, build_recording(RECORDS, redact="none"))
     with pytest.raises(RecordingError, match="recorded without redaction") as error:
         extract_fixture(path, str(tmp_path))
     assert "--redact none" in error.value.hint
@@ -209,12 +209,14 @@ def test_unredacted_recording_requires_a_redact_option(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["casts", "all"])
 def test_extraction_redacts_secrets_that_the_recording_missed(tmp_path: Path, kind: str) -> None:
-    made = extract_fixture(write_cast(tmp_path, build_recording(ONE, redact=kind)), str(tmp_path))
+    made = extract_fixture(
+        write_cast(tmp_path, build_recording(RECORDS, redact=kind)), str(tmp_path)
+    )
     assert SECRET not in (Path(made.folder) / "vendor.ndjson").read_text()
 
 
 def test_existing_fixture_folder_is_not_overwritten(tmp_path: Path) -> None:
-    path = write_cast(tmp_path, build_recording(ONE))
+    path = write_cast(tmp_path, build_recording(RECORDS))
     (tmp_path / "pi" / "run").mkdir(parents=True)
     with pytest.raises(RecordingError, match="already exists"):
         extract_fixture(path, str(tmp_path), redact="none")
@@ -225,7 +227,7 @@ def test_existing_fixture_folder_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_damaged_recording_is_rejected(tmp_path: Path) -> None:
-    path = write_cast(tmp_path, build_recording(ONE).replace(b"key", b"kez"))
+    path = write_cast(tmp_path, build_recording(RECORDS).replace(b"key", b"kez"))
     with pytest.raises(RecordingError, match="is damaged"):
         extract_fixture(path, str(tmp_path), redact="none")
 
@@ -250,7 +252,7 @@ def test_recording_without_a_child_is_rejected(tmp_path: Path) -> None:
 def test_case_name_cannot_leave_the_vendor_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(RecordingError, match="is not a valid case name"):
         extract_fixture(
-            write_cast(tmp_path, build_recording(ONE)), str(tmp_path), redact="none", name=name
+            write_cast(tmp_path, build_recording(RECORDS)), str(tmp_path), redact="none", name=name
         )
 
 
@@ -258,7 +260,7 @@ def test_case_name_cannot_leave_the_vendor_folder(tmp_path: Path, name: str) -> 
 def test_vendor_name_cannot_leave_the_fixtures_folder(tmp_path: Path, vendor: str) -> None:
     with pytest.raises(RecordingError, match="is not a valid vendor name"):
         extract_fixture(
-            write_cast(tmp_path, build_recording(ONE, vendor=vendor)),
+            write_cast(tmp_path, build_recording(RECORDS, vendor=vendor)),
             str(tmp_path / "to"),
             redact="none",
         )
@@ -267,7 +269,7 @@ def test_vendor_name_cannot_leave_the_fixtures_folder(tmp_path: Path, vendor: st
 
 def test_fixture_of_an_unknown_vendor_has_no_golden_file(tmp_path: Path) -> None:
     made = extract_fixture(
-        write_cast(tmp_path, build_recording(ONE, vendor="novel")), str(tmp_path), redact="none"
+        write_cast(tmp_path, build_recording(RECORDS, vendor="novel")), str(tmp_path), redact="none"
     )
     assert not made.has_golden and sorted(file.name for file in Path(made.folder).iterdir()) == [
         "case.toml",
@@ -283,7 +285,9 @@ def test_partial_fixture_is_removed_after_a_write_error(
 
     monkeypatch.setattr("shim.commands.cast.fixture._write_golden", full)
     with pytest.raises(RecordingError, match="cannot be written: No space left"):
-        extract_fixture(write_cast(tmp_path, build_recording(ONE)), str(tmp_path), redact="none")
+        extract_fixture(
+            write_cast(tmp_path, build_recording(RECORDS)), str(tmp_path), redact="none"
+        )
     assert not list((tmp_path / "pi").iterdir())
 
 

@@ -37,7 +37,8 @@ def record_cast(box, data, *args, stdin=b""):
     }
     done = box.run_claude(*args, stdin=stdin, **environment)
     moments = [
-        (one.time_s, one.code, one.data if one.code in STREAMS else one.fields) for one in records
+        (record.time_s, record.code, record.data if record.code in STREAMS else record.fields)
+        for record in records
     ]
     child_events = [
         (time_s, letter, content) for time_s, letter, content in moments if letter != "O"
@@ -301,6 +302,6 @@ def test_check_ignores_user_settings_and_leaves_the_home_directory_unchanged(box
     data = hello
     before = sorted(box.home.rglob("*"))
     box.write_settings('vendor = "nonsense"\nmax_line_bytes = 10000\n')
-    kept_before = {*before, *box.home.rglob("*")}
+    existing_paths = {*before, *box.home.rglob("*")}
     assert report(write_recording(box, data))[0] == 0
-    assert set(box.home.rglob("*")) <= kept_before
+    assert set(box.home.rglob("*")) <= existing_paths

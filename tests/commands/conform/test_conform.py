@@ -20,7 +20,7 @@ from shim.bridge import registry
 from shim.bridge.stop import stop_hosts
 from shim.commands.conform import cli_rules as conform_doors
 from shim.commands.conform import control_rules as conform_control
-from shim.commands.conform import observations as conform_seen
+from shim.commands.conform import observations as conform_observations
 from shim.commands.conform import process as conform_process
 from shim.commands.conform import runner as conform
 from shim.commands.conform import scenarios as conform_runs
@@ -268,10 +268,12 @@ class Watched(dict):
         return super().values()
 
 
-class WatchedObservations(conform_seen.ObservedCommandRuns):
+class WatchedObservations(conform_observations.ObservedCommandRuns):
     def get_stream_json_runs(self):
-        self.runs.looked_at |= conform_seen.STREAM_RUNS
-        return [run for run in dict.values(self.runs) if run.name in conform_seen.STREAM_RUNS]
+        self.runs.looked_at |= conform_observations.STREAM_RUNS
+        return [
+            run for run in dict.values(self.runs) if run.name in conform_observations.STREAM_RUNS
+        ]
 
 
 def runs_of(rule, valid_observations):
@@ -361,7 +363,7 @@ FIRST = {
 @pytest.mark.parametrize("defect", EDITS)
 def test_transcript_defect_fails_its_rule(valid_observations, defect):
     rule, _ = DEFECTS[defect]
-    observations = conform_seen.ObservedCommandRuns(
+    observations = conform_observations.ObservedCommandRuns(
         {name: apply_edit(run, EDITS[defect]) for name, run in valid_observations.runs.items()}
     )
     (chosen,) = [candidate for candidate in conform.RULES if candidate.name == rule]
@@ -416,7 +418,7 @@ def test_init_before_the_first_message_fails_its_rule(see):
 
 
 def test_unchanged_transcript_passes_every_rule(valid_observations):
-    observations = conform_seen.ObservedCommandRuns(
+    observations = conform_observations.ObservedCommandRuns(
         {
             name: apply_edit(run, lambda kind, line: [line])
             for name, run in valid_observations.runs.items()
@@ -522,7 +524,7 @@ def test_number_of_runs_is_limited_to_max_runs(see, monkeypatch):
 
 def test_valid_command_needs_fewer_runs_than_max_runs(valid_observations):
     assert not valid_observations.skip_reasons and len(valid_observations.runs) < conform.MAX_RUNS
-    assert set(valid_observations.runs) >= conform_seen.STREAM_RUNS
+    assert set(valid_observations.runs) >= conform_observations.STREAM_RUNS
 
 
 # -- harmful commands ------------------------------------------------------------------------------
@@ -864,7 +866,7 @@ def unseen_of(valid_observations, chains):
         for scenario in (conform_runs.run_version_help_and_auth_commands, *chains)
         for run in names_of(scenario)
     }
-    observations = conform_seen.ObservedCommandRuns(
+    observations = conform_observations.ObservedCommandRuns(
         {name: run for name, run in valid_observations.runs.items() if name in made}
     )
     return {

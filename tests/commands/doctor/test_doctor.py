@@ -123,7 +123,7 @@ def test_doctor_runs_only_version_and_login_probes(machine, doctor):
 
 
 @pytest.mark.parametrize(
-    ("script", "said_of_it", "fails"),
+    ("script", "message", "fails"),
     [
         ("exec sleep 60\n", "the program did not answer within 0.2 s", False),
         ("exit 3\n", "the program printed nothing and exited with status 3", False),
@@ -138,13 +138,13 @@ def test_doctor_runs_only_version_and_login_probes(machine, doctor):
     ids=["hangs", "silent", "refuses", "megabytes", "cannot run"],
 )
 def test_failed_version_probe_is_reported_with_its_output(
-    machine, doctor, monkeypatch, script, said_of_it, fails
+    machine, doctor, monkeypatch, script, message, fails
 ):
     if "sleep" in script:
         monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 0.2)
     machine.write_program("pi", script)
     status, report = doctor("pi")
-    assert get_finding(report, said_of_it, "pi")[0] == ("problem" if fails else "warning")
+    assert get_finding(report, message, "pi")[0] == ("problem" if fails else "warning")
     assert status == int(fails)
 
 

@@ -60,7 +60,7 @@ SAY, ASIDE, BYE = (
     {"type": "aside", "thought": "Hm."},
     {"type": "bye"},
 )
-WHOLE = (HELLO, ASIDE, RUN, RAN, SAY, BYE)
+COMPLETE_RUN = (HELLO, ASIDE, RUN, RAN, SAY, BYE)
 SECRET = "sk-ant-api03-" + "abcdefgh0123456789" * 5  # not a real key
 
 
@@ -93,7 +93,7 @@ def count_findings(report, sort, within="findings"):
 
 
 def test_complete_profile_has_no_findings(check_profile):
-    status, report = check_profile(WHOLE)
+    status, report = check_profile(COMPLETE_RUN)
     assert (status, report["findings"], report["notes"]) == (0, [], [])
     assert (report["vendor"], report["runs"], report["lines"]) == ("own", 1, 6)
     assert report["verbs"] == {
@@ -155,7 +155,7 @@ def test_unread_fields_and_unused_rules_are_notes(check_profile):
 
 def test_findings_of_several_runs_are_summed(check_profile):
     status, report = check_profile(
-        (HELLO, {"type": "dance"}, BYE), (HELLO, {"type": "dance"}), WHOLE
+        (HELLO, {"type": "dance"}, BYE), (HELLO, {"type": "dance"}), COMPLETE_RUN
     )
     assert (status, report["runs"], report["lines"]) == (1, 3, 11)
     assert count_findings(report, "no_rule") == {"dance": 2}

@@ -344,7 +344,7 @@ def ours(name):
     return summarize_lines(parse_lines(translate_case(find_case(name), partial=False)[0]))
 
 
-def own_id(call_id):
+def normalize_call_id(call_id):
     """Return the vendor's form of an id: without the shim's prefix for a codex process, and without
     cline's list index.
     """
@@ -360,14 +360,15 @@ def holds(vendor, few):
     text, *_ = translate_run(vendor, f"{vendor}/{plain}", few)
     tools_text, calls, results = translate_run(vendor, f"{vendor}/{tools}", few)
     our_text, *_ = ours(f"{vendor}/{plain}")
-    our_spoken, our_calls, our_results = ours(f"{vendor}/{tools}")
+    our_tools_text, our_calls, our_results = ours(f"{vendor}/{tools}")
     return {
         "text": bool(our_text) and text == our_text,
-        "text among calls": bool(our_spoken) and tools_text == our_spoken,
+        "text among calls": bool(our_tools_text) and tools_text == our_tools_text,
         "calls": calls == expected,
-        "our ids": [item[0] for item in calls] == [own_id(item[0]) for item in our_calls],
+        "our ids": [item[0] for item in calls]
+        == [normalize_call_id(item[0]) for item in our_calls],
         "results": results
-        == sorted(own_id(item) for item in our_results)
+        == sorted(normalize_call_id(item) for item in our_results)
         == sorted(item[0] for item in calls),
     }
 
@@ -415,7 +416,7 @@ CHUNKS = [
     {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "lo"}}]},
     {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": " you."}}]},
 ]
-WHOLE = [
+COMPLETION = [
     {
         "object": "chat.completion",
         "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello."}}],
@@ -446,7 +447,7 @@ def draft_from_events(*runs):
 
 @pytest.mark.parametrize(
     ("events", "expected"),
-    [(CHUNKS, "Hello you."), (WHOLE, "Hello."), (BIRD, "Seeds.")],
+    [(CHUNKS, "Hello you."), (COMPLETION, "Hello."), (BIRD, "Seeds.")],
     ids=["chunks", "completion", "bird"],
 )
 def test_other_event_shapes_are_recognized(events, expected):

@@ -7,9 +7,9 @@ from shim.bridge.registry import SessionRecord
 from shim.commands.sessions import listing
 
 WAITS = "approve Bash: **make test** of src/**/*.py and docs/**/*.md"
-FACTS = {"state": "blocked", "vendor": "qwen", "cwd": "/repo/of/somebody", "needs": WAITS,
+METADATA = {"state": "blocked", "vendor": "qwen", "cwd": "/repo/of/somebody", "needs": WAITS,
          "name": "make the tests of the whole project pass and then the documentation"}  # fmt: skip
-ONE = SessionRecord("1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405", "/nowhere", True, FACTS)
+RECORD = SessionRecord("1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405", "/nowhere", True, METADATA)
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def rows(monkeypatch):
     def draw_rows(columns):
         monkeypatch.setenv("COLUMNS", str(columns))
         monkeypatch.setattr(listing.os, "isatty", lambda descriptor: True)
-        return strip_styles(listing.format_session_table([ONE])).splitlines()
+        return strip_styles(listing.format_session_table([RECORD])).splitlines()
 
     return draw_rows
 
@@ -32,10 +32,10 @@ def test_table_fits_the_terminal_and_drops_the_folder_column(rows):
 
 
 def test_table_removes_markdown_from_the_pending_prompt():
-    table = listing.format_session_table([ONE])
+    table = listing.format_session_table([RECORD])
     assert (
         "approve Bash: make test of src/**/*.py and docs/**/*.md" in table
-        and FACTS["name"] in table
+        and METADATA["name"] in table
     )
 
 

@@ -20,7 +20,7 @@ from tests.conversation.test_persistent_driver import (
     says,
 )
 
-HELD = format_ndjson(START, build_text_event("Hello."))
+TEXT_OUTPUT = format_ndjson(START, build_text_event("Hello."))
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_ctrl_c_interrupts_a_turn_of_the_demo(keyboard):
 
 def test_ctrl_c_ends_the_turn_and_the_vendor(box, keyboard):
     lifeline = box.create_lifeline()
-    child = box.create_fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
+    child = box.create_fake(["say", lifeline.path, "up"], ["out", TEXT_OUTPUT], ["hang"])
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
         terminal.wait_for_text("Hello.")
         terminal.type_keys(CTRL_C)
@@ -65,7 +65,10 @@ def test_ctrl_c_ends_the_turn_and_the_vendor(box, keyboard):
 def test_second_ctrl_c_ends_the_run_at_once(box, keyboard):
     lifeline = box.create_lifeline()
     child = box.create_fake(
-        ["ignore", "SIGINT", "SIGTERM"], ["say", lifeline.path, "up"], ["out", HELD], ["hang"]
+        ["ignore", "SIGINT", "SIGTERM"],
+        ["say", lifeline.path, "up"],
+        ["out", TEXT_OUTPUT],
+        ["hang"],
     )
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
         terminal.wait_for_text("Hello.")
@@ -100,7 +103,7 @@ def test_ctrl_c_before_any_output_ends_the_vendor(box, keyboard):
 @pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129)])
 def test_termination_signal_ends_the_vendor_and_restores_the_terminal(box, keyboard, name, status):
     lifeline = box.create_lifeline()
-    child = box.create_fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
+    child = box.create_fake(["say", lifeline.path, "up"], ["out", TEXT_OUTPUT], ["hang"])
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
         terminal.wait_for_text("Hello.")
         terminal.process.send_signal(getattr(signal, name))
@@ -110,7 +113,7 @@ def test_termination_signal_ends_the_vendor_and_restores_the_terminal(box, keybo
 
 def test_closed_stdout_ends_the_turn(box):
     lifeline = box.create_lifeline()
-    child = box.create_fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
+    child = box.create_fake(["say", lifeline.path, "up"], ["out", TEXT_OUTPUT], ["hang"])
     options = {"cwd": box.cwd, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
     with start_shim(
         ["run", "-v", "demo", "hi"], env=box.build_environment(SHIM_BIN=child), **options

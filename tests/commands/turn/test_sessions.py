@@ -9,7 +9,7 @@ import pytest
 from shim.state import store
 from shim.state.store import StoredSession
 
-ONE, TWO, THREE = (
+ID_1, ID_2, ID_3 = (
     f"{digit * 8}-{digit * 4}-4{digit * 3}-8{digit * 3}-{digit * 12}" for digit in "123"
 )
 
@@ -21,9 +21,9 @@ def sessions_box(local_box, monkeypatch):
     now = 1_795_000_000.0
     for age, (each, session) in enumerate(
         [
-            (ONE, StoredSession("qwen", "q-1", "/elsewhere/a folder", "qwen3-coder")),
-            (TWO, StoredSession("pi", "p-1", "/elsewhere", "unknown")),
-            (THREE, StoredSession("pi", "p-2", os.getcwd())),
+            (ID_1, StoredSession("qwen", "q-1", "/elsewhere/a folder", "qwen3-coder")),
+            (ID_2, StoredSession("pi", "p-1", "/elsewhere", "unknown")),
+            (ID_3, StoredSession("pi", "p-2", os.getcwd())),
         ]
     ):
         assert store.store_session(each, session, os.environ)
@@ -45,11 +45,11 @@ def test_sessions_list_prints_resume_commands(shim, sessions_box):
     assert lines[7].startswith("  11111111 · ")
     assert lines[7].endswith(" · qwen · qwen3-coder · /elsewhere/a folder")
     assert [row["session_id"] for row in json.loads(shim("sessions", "--json")[1])] == [
-        THREE,
-        TWO,
-        ONE,
+        ID_3,
+        ID_2,
+        ID_1,
     ]
-    assert THREE[:8] in (here := shim("sessions", "--here")[1].decode()) and TWO[:8] not in here
+    assert ID_3[:8] in (here := shim("sessions", "--here")[1].decode()) and ID_2[:8] not in here
 
 
 def test_resume_updates_the_stored_session(box):
@@ -83,7 +83,7 @@ def test_session_title_is_the_first_prompt_without_line_breaks(box):
 
 def test_sessions_are_deleted_by_id_prefix_or_age(shim, sessions_box):
     assert shim("sessions", "delete", "2222")[1] == b"deleted 1 session\n"
-    assert TWO[:8] not in shim("sessions")[1].decode()
+    assert ID_2[:8] not in shim("sessions")[1].decode()
     assert shim("sessions", "delete", "--older", "0")[1] == b"deleted 2 sessions\n"
     assert b"no sessions; start one" in shim("sessions")[1]
 
@@ -98,11 +98,11 @@ def test_unknown_or_ambiguous_id_prefix_deletes_no_session(shim, sessions_box, i
 def test_hostile_model_and_folder_names_are_escaped(shim, sessions_box):
     hostile_text = "/x'; touch /tmp/evil; '\x1b]52;c;ZXZpbA==\x07"
     assert store.store_session(
-        ONE, StoredSession("qwen", "q", hostile_text, hostile_text), os.environ
+        ID_1, StoredSession("qwen", "q", hostile_text, hostile_text), os.environ
     )
     output = shim("sessions")[1].decode()
     assert "\x1b" not in output and "\x07" not in output
-    (line,) = [line for line in output.splitlines() if f"--resume {ONE[:8]}" in line]
+    (line,) = [line for line in output.splitlines() if f"--resume {ID_1[:8]}" in line]
     echo_run = subprocess.run(
         ["sh", "-c", line.replace("cd ", "echo ", 1).partition(" && ")[0]], capture_output=True
     )

@@ -15,7 +15,7 @@ while read -r line; do echo "heard $line"; [ "$line" = bye ] && exit 7; done
 
 
 @pytest.fixture
-def own_screen(box):
+def open_vendor_screen(box):
     """Return a function that starts `claude ARGS` on a terminal in the box. `tui` is the value in
     the settings.
     """
@@ -34,8 +34,10 @@ def own_screen(box):
 
 
 @pytest.mark.parametrize("tui", [None, "none"])
-def test_bare_claude_without_a_screen_prints_alternatives_in_a_single_line(box, own_screen, tui):
-    with own_screen(tui=tui) as terminal:
+def test_bare_claude_without_a_screen_prints_alternatives_in_a_single_line(
+    box, open_vendor_screen, tui
+):
+    with open_vendor_screen(tui=tui) as terminal:
         assert terminal.wait_for_exit() == 1
     output = terminal.plain.replace("\r\n", "\n")
     assert (
@@ -46,9 +48,9 @@ def test_bare_claude_without_a_screen_prints_alternatives_in_a_single_line(box, 
         assert part in output
 
 
-def test_vendor_program_replaces_the_shim_process_on_the_same_terminal(own_screen):
+def test_vendor_program_replaces_the_shim_process_on_the_same_terminal(open_vendor_screen):
     more = '[vendors.pi]\nargs = ["--theme", "dark"]\nenv = { OWN = "x" }\n'
-    with own_screen(more=more) as terminal:
+    with open_vendor_screen(more=more) as terminal:
         terminal.wait_for_text(f"pid {terminal.process.pid} on a terminal")
         terminal.wait_for_text("given <--theme dark> <x> <> <> <1>")
         terminal.type_keys("hello\n")
@@ -57,14 +59,14 @@ def test_vendor_program_replaces_the_shim_process_on_the_same_terminal(own_scree
         assert terminal.wait_for_exit() == 7
 
 
-def test_ctrl_c_on_the_terminal_interrupts_the_vendor_program(own_screen):
-    with own_screen() as terminal:
+def test_ctrl_c_on_the_terminal_interrupts_the_vendor_program(open_vendor_screen):
+    with open_vendor_screen() as terminal:
         terminal.wait_for_text("given")
         terminal.type_keys(CTRL_C)
         assert terminal.wait_for_exit() == -2
 
 
-def test_real_claude_receives_its_flags_without_the_shim_flags(own_screen):
+def test_real_claude_receives_its_flags_without_the_shim_flags(open_vendor_screen):
     args = (
         "--shim-vendor",
         "claude",
@@ -74,14 +76,14 @@ def test_real_claude_receives_its_flags_without_the_shim_flags(own_screen):
         "--resume",
         "x",
     )
-    with own_screen(*args, SHIM_VENDOR="pi") as terminal:
+    with open_vendor_screen(*args, SHIM_VENDOR="pi") as terminal:
         terminal.wait_for_text("given <--model opus --resume x>")
         terminal.type_keys("bye\n")
         assert terminal.wait_for_exit() == 7
 
 
-def test_flags_not_passed_to_the_vendor_screen_are_reported(own_screen):
-    with own_screen("--model", "sonnet", "--dangerously-skip-permissions") as terminal:
+def test_flags_not_passed_to_the_vendor_screen_are_reported(open_vendor_screen):
+    with open_vendor_screen("--model", "sonnet", "--dangerously-skip-permissions") as terminal:
         terminal.wait_for_text(
             "pi's interactive screen ignores --model, --dangerously-skip-permissions"
         )
@@ -98,8 +100,8 @@ def test_flags_not_passed_to_the_vendor_screen_are_reported(own_screen):
         ("--tools", ""),
     ],
 )
-def test_required_flag_unsupported_by_the_vendor_screen_is_refused(own_screen, args):
-    with own_screen(*args) as terminal:
+def test_required_flag_unsupported_by_the_vendor_screen_is_refused(open_vendor_screen, args):
+    with open_vendor_screen(*args) as terminal:
         assert terminal.wait_for_exit() == 1
     assert (
         "pi's interactive screen does not support --" in terminal.plain
@@ -117,24 +119,24 @@ def test_required_flag_unsupported_by_the_vendor_screen_is_refused(own_screen, a
         ({"SHIM_DEPTH": "3"}, "started itself"),
     ],
 )
-def test_reason_for_a_missing_vendor_screen_is_reported(own_screen, environment, message):
-    with own_screen(**environment) as terminal:
+def test_reason_for_a_missing_vendor_screen_is_reported(open_vendor_screen, environment, message):
+    with open_vendor_screen(**environment) as terminal:
         assert terminal.wait_for_exit() == 1
     assert message in terminal.plain
 
 
-def test_first_installed_vendor_of_the_list_opens_its_screen(box, own_screen):
+def test_first_installed_vendor_of_the_list_opens_its_screen(box, open_vendor_screen):
     codex = Path(box.bin) / "codex"
     codex.parent.mkdir(exist_ok=True)
     codex.write_text(PROGRAM)
     codex.chmod(0o755)
-    with own_screen(
+    with open_vendor_screen(
         SHIM_VENDOR="cursor,codex", SHIM_BIN=None, PATH=f"{box.bin}:/usr/bin:/bin"
     ) as terminal:
         terminal.wait_for_text("given <>")
 
 
-def test_print_mode_on_a_terminal_does_not_open_the_vendor_screen(own_screen):
-    with own_screen("-p") as terminal:
+def test_print_mode_on_a_terminal_does_not_open_the_vendor_screen(open_vendor_screen):
+    with open_vendor_screen("-p") as terminal:
         assert terminal.wait_for_exit() == 1
     assert "Input must be provided" in terminal.plain

@@ -103,7 +103,7 @@ def next_question(hosts, session, before):
         time.sleep(0.01)
 
 
-WORDS = {
+OUTCOMES = {
     "y": "allowed",
     "1": "allowed",
     "allow": "allowed",
@@ -117,8 +117,8 @@ def test_stdin_line_answers_the_open_prompt_before_eof_detaches(start_session, h
     """The test uses each word that is an answer. "a" comes last, because later calls would not need
     permission.
     """
-    steps, gates = [], {answer: box.create_gate() for answer in WORDS}
-    for answer in WORDS:
+    steps, gates = [], {answer: box.create_gate() for answer in OUTCOMES}
+    for answer in OUTCOMES:
         question = format_ndjson(calls(answer), asks(answer, question=f"q-{answer}"))
         steps += [["wait", gates[answer].path], ["out", question], ["hear", "control_response"]]
         steps.append(["out", format_ndjson(returns("done", call_id=answer))])
@@ -129,7 +129,7 @@ def test_stdin_line_answers_the_open_prompt_before_eof_detaches(start_session, h
         ["out", format_ndjson(says("After."), result("After."))],
     )
     answered = []
-    for answer, how in WORDS.items():
+    for answer, how in OUTCOMES.items():
         gates[answer].open()
         answered.append(next_question(hosts, session, answered))
         ended = shim("claude", "attach", session.short_id, stdin_text=f"{answer}\n")
