@@ -86,7 +86,7 @@ def answers(box):
     }
 
 
-def one_turn(running):
+def run_turn(running):
     running.send_lines(user("one"))
     running.read_until(b'"type":"result"')
     return running.end_input()
@@ -126,14 +126,14 @@ def one_turn(running):
 )
 def test_unreadable_agent_output_does_not_affect_the_turn(talk, noise):
     with talk(["out", noise], out(says("Hello."), ENDED)) as running:
-        done = one_turn(running)
+        done = run_turn(running)
     assert done.status == 0
     assert [line["result"] for line in results(done)] == ["Hello."]
 
 
 def test_huge_agent_message_emits_no_oversized_line(talk):
     with talk(out(says("a" * 3_000_000)), out(says("Hello."), ENDED)) as running:
-        done = one_turn(running)
+        done = run_turn(running)
     assert done.status == 0
     assert results(done)[0]["result"].endswith("Hello.")
     assert max(map(len, done.stdout.splitlines())) < 100_000
@@ -197,7 +197,7 @@ def test_permission_request_with_a_duplicate_id_is_ignored(box, talk):
 
 def test_permission_request_for_another_session_is_cancelled(box, talk):
     with talk(out(asks(session="s2")), ["hear", "outcome"], out(ENDED)) as running:
-        done = one_turn(running)
+        done = run_turn(running)
     assert answers(box) == {"7": CANCELLED}
     assert b"can_use_tool" not in done.stdout
 
@@ -234,7 +234,7 @@ def test_title_changed_after_approval_is_not_emitted(talk):
 )
 def test_permission_response_has_the_id_of_its_request(box, talk, request_id):
     with talk(out(asks(request_id)), ["hear", "outcome"], out(ENDED), flags=()) as running:
-        one_turn(running)
+        run_turn(running)
     assert answers(box) == {json.dumps(request_id): NO}
 
 
@@ -296,7 +296,7 @@ def test_request_that_the_agent_cancels_during_a_hook_is_not_prompted(box, talk)
 
 def test_agent_crash_during_a_prompt_reports_a_single_error_result(talk):
     with talk(out(asks()), ["leave", 3]) as running:
-        done = one_turn(running)
+        done = run_turn(running)
     (result,) = results(done)
     assert b'"control_cancel_request"' in done.stdout
     assert result["is_error"]
@@ -312,7 +312,7 @@ def test_silent_agent_times_out_with_an_error_result(box, talk, count):
     box.write_settings(f"[vendors.opencode.timeouts]\nfirst_byte = {ALIVE}\nidle = {ALIVE}\n")
     silent = box.create_fake(["say", lifeline.path, "agent"], *PROMPTED[:count], ["hang"])
     with talk(program=silent) as running:
-        done = one_turn(running)
+        done = run_turn(running)
     (result,) = results(done)
     assert result["is_error"]
     assert f"{ALIVE:g} s" in json.dumps(result["errors"])
@@ -343,7 +343,7 @@ def test_login_error_lists_the_login_methods(box, talk):
         ["hear", "never"],
     )
     with talk(program=box.create_fake(*child_steps)) as running:
-        done = one_turn(running)
+        done = run_turn(running)
     result_text = json.dumps(results(done)[0])
     assert "Use a key, Log in with a browser" in result_text
     assert "opencode auth login" in result_text
@@ -401,7 +401,7 @@ def test_session_that_the_agent_would_lose_is_sent_as_text(box):
     for step_flags in flags:
         child = box.create_fake(*steps)
         with box.start_conversation(child, *ASKING, *step_flags, vendor="gemini") as running:
-            one_turn(running)
+            run_turn(running)
     (prompt,) = prompts(box)
     assert "Message of the user: one" in prompt and prompt.endswith("\n\none")
     assert '"session/load"' not in box.read_record()["stdin"]

@@ -19,10 +19,10 @@ from stream_invariants import check_turns
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
 OTHER = "7f1c2f4e-0000-4000-8000-0000000000bb"
 U = "11111111-1111-4111-8111-111111111111"
-ONE_WAY = '[vendors.pi]\ndriver = "one-way"\n'
-KNOWN = START | {"session": SESSION}
-TALKING = format_ndjson(KNOWN, build_text_event("I am "))
-IDLE = format_ndjson(KNOWN, build_text_event("Hello."), END)
+DRIVER_CONFIG = '[vendors.pi]\ndriver = "one-way"\n'
+SESSION_START = START | {"session": SESSION}
+TALKING = format_ndjson(SESSION_START, build_text_event("I am "))
+IDLE = format_ndjson(SESSION_START, build_text_event("Hello."), END)
 QWEN = format_ndjson(
     {"type": "system", "subtype": "init", "session_id": SESSION, "tools": [], "model": "m1"},
     {
@@ -328,7 +328,7 @@ def test_vendor_session_of_an_interrupted_first_reply_is_not_resumed(box, talk):
     """C6; pi stores no session of an unfinished reply, so the next message starts another
     session.
     """
-    box.write_settings(ONE_WAY)
+    box.write_settings(DRIVER_CONFIG)
     model = {"role": "assistant", "model": "m1"}
     text_delta = {"type": "text_delta", "contentIndex": 0, "delta": "I am "}
     full_message = model | {"content": [{"type": "text", "text": "Hello."}], "stopReason": "stop"}
@@ -405,7 +405,7 @@ def test_interrupt_while_idle_emits_only_a_control_response(box, converse):
 def test_model_and_mode_changes_apply_to_the_next_turn(box, talk):
     """C7"""
     silent = format_ndjson(
-        {name: fact for name, fact in KNOWN.items() if name != "model"},
+        {name: fact for name, fact in SESSION_START.items() if name != "model"},
         build_text_event("Hello."),
         END,
     )
@@ -657,7 +657,7 @@ def test_conversation_output_satisfies_the_stream_invariants(box, talk):
 # -- processes that left the group -----------------------------------------------------------------
 
 USING = format_ndjson(
-    KNOWN, {"type": "call", "id": "c", "name": "Bash", "input": {"command": "serve &"}}
+    SESSION_START, {"type": "call", "id": "c", "name": "Bash", "input": {"command": "serve &"}}
 )
 
 
@@ -824,7 +824,7 @@ PI_ANSWER = format_ndjson(
 
 def test_interrupted_vendor_session_that_was_not_stored_is_replaced(box, talk):
     """pi writes its session with its first complete reply. It does not find an earlier id."""
-    box.write_settings(ONE_WAY)
+    box.write_settings(DRIVER_CONFIG)
     cut = [["out", PI + format_ndjson({"type": "message_start", "message": PI_SAYS})], ["hang"]]
     fresh = [["record", str(box.recording)], ["out", PI + PI_ANSWER]]
     with talk(
@@ -908,13 +908,13 @@ PI_CALLING = format_ndjson(
 
 
 def test_session_with_a_reply_is_resumed_after_a_hook_denial(box, talk):
-    box.write_settings(ONE_WAY)
+    box.write_settings(DRIVER_CONFIG)
     gate = box.create_gate()
     calling = [["out", PI], ["wait", gate.path], ["out", PI_CALLING], ["hang"]]
-    next_one = [["record", str(box.recording)], ["out", PI + PI_ANSWER]]
+    next_turn = [["record", str(box.recording)], ["out", PI + PI_ANSWER]]
     hooks = {"PreToolUse": [{"matcher": None, "hookCallbackIds": ["h"]}]}
     with talk(
-        box.create_fake_sequence(HELP, calling, next_one), "--session-id", U, SHIM_VENDOR="pi"
+        box.create_fake_sequence(HELP, calling, next_turn), "--session-id", U, SHIM_VENDOR="pi"
     ) as running:
         running.send_lines(request("i", "initialize", hooks=hooks), user("one"))
         running.read_until(b'"init"')
@@ -930,7 +930,7 @@ def test_session_with_a_reply_is_resumed_after_a_hook_denial(box, talk):
 
 
 def test_session_with_a_reply_is_stored_after_sigterm(box, talk):
-    box.write_settings(ONE_WAY)
+    box.write_settings(DRIVER_CONFIG)
     gate = box.create_gate()
     calling = [["out", PI], ["wait", gate.path], ["out", PI_CALLING], ["hang"]]
     with talk(

@@ -30,8 +30,8 @@ from tests.conversation.test_persistent_driver import (
     says,
 )
 
-ONE = "11111111-1111-4111-8111-111111111111"
-TWO = "22222222-2222-4222-8222-222222222222"
+UUID_1 = "11111111-1111-4111-8111-111111111111"
+UUID_2 = "22222222-2222-4222-8222-222222222222"
 COUNTED = (
     "input_tokens",
     "cache_read_input_tokens",
@@ -116,9 +116,9 @@ def test_repeated_message_is_answered_once(box, talk, vendor):
     child = two_turns(box) if vendor == "qwen" else box.create_fake(["read"], ["out", ANSWER])
     with talk(child, vendor=vendor) as running:
         running.send_lines(
-            build_user_message("one", uuid=ONE),
-            build_user_message("one", uuid=ONE),
-            build_user_message("two", uuid=TWO),
+            build_user_message("one", uuid=UUID_1),
+            build_user_message("one", uuid=UUID_1),
+            build_user_message("two", uuid=UUID_2),
         )
         done = running.end_input()
     assert len(results(done)) == 2 and kinds(done).count("init") == 2
@@ -126,14 +126,14 @@ def test_repeated_message_is_answered_once(box, talk, vendor):
 
 def test_repeated_message_is_echoed_if_echoes_are_enabled(box, talk):
     with talk(two_turns(box), *REPLAY) as running:
-        running.send_lines(build_user_message("one", uuid=ONE))
+        running.send_lines(build_user_message("one", uuid=UUID_1))
         running.read_line_containing(b'"type":"result"')
-        running.send_lines(build_user_message("another text", uuid=ONE))
+        running.send_lines(build_user_message("another text", uuid=UUID_1))
         done = running.end_input()
     echoes = [line for line in done.lines if line["type"] == "user"]
     assert [(line["uuid"], line["message"]["content"]) for line in echoes] == [
-        (ONE, "one"),
-        (ONE, "another text"),
+        (UUID_1, "one"),
+        (UUID_1, "another text"),
     ]
     assert all(line["isReplay"] for line in echoes) and len(results(done)) == 1
 
@@ -159,7 +159,7 @@ def test_repeated_message_is_answered_by_a_fork_but_not_on_resume(box):
         with box.start_claude(
             *CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment
         ) as running:
-            running.send_lines(build_user_message("one", uuid=ONE))
+            running.send_lines(build_user_message("one", uuid=UUID_1))
             return running.end_input()
 
     assert len(results(run("--session-id", U))) == 1
@@ -214,10 +214,10 @@ def test_context_with_an_image_preserves_its_blocks():
     first = parse_user_message(
         {"message": {"role": "user", "content": [image, {"type": "text", "text": "c"}]}}, ""
     )
-    second = parse_user_message({"message": {"role": "user", "content": "go"}, "uuid": ONE}, "")
+    second = parse_user_message({"message": {"role": "user", "content": "go"}, "uuid": UUID_1}, "")
     joined = second.prepend_context([first])
     assert [part.kind for part in joined.select_blocks(ALL_KINDS)] == ["image", "text", "text"]
-    assert (joined.text, joined.uuid, joined.raw_message["content"]) == ("c\ngo", ONE, "go")
+    assert (joined.text, joined.uuid, joined.raw_message["content"]) == ("c\ngo", UUID_1, "go")
 
 
 def test_context_at_the_end_of_stdin_starts_no_child(box, talk):
@@ -398,7 +398,7 @@ def test_hooks_receive_the_same_tool_result_as_the_stream(box, talk, failed):
         )
     else:
         assert hook_requests[0]["input"]["tool_response"] == line["tool_use_result"] == RAN
-    assert len(hook_requests[1]["tool_use_id"]) == len(ONE)
+    assert len(hook_requests[1]["tool_use_id"]) == len(UUID_1)
 
 
 @pytest.mark.parametrize("source", ["user", "flag"])

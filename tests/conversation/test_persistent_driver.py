@@ -22,12 +22,12 @@ from shim.io import prompt
 from tests.conversation.test_conversation import U, causes, responses, results, user
 from tests.conversation.test_conversation import request as control
 
-OWN = "8c2c266e-8fbb-425d-888c-65a44f240dbd"
+VENDOR_SESSION = "8c2c266e-8fbb-425d-888c-65a44f240dbd"
 ASKING = ("--permission-prompt-tool", "stdio")
 INIT = {
     "type": "system",
     "subtype": "init",
-    "session_id": OWN,
+    "session_id": VENDOR_SESSION,
     "cwd": "/repo",
     "tools": ["run_shell_command", "read_file"],
     "model": "m1",
@@ -51,7 +51,12 @@ def assistant(block, stop=None):
         "stop_reason": stop,
         "usage": USAGE,
     }
-    return {"type": "assistant", "session_id": OWN, "parent_tool_use_id": None, "message": message}
+    return {
+        "type": "assistant",
+        "session_id": VENDOR_SESSION,
+        "parent_tool_use_id": None,
+        "message": message,
+    }
 
 
 def says(text):
@@ -83,14 +88,19 @@ def asks(call_id="call_1", command="touch x", question="q1"):
 def returns(content, failed=False, call_id="call_1"):
     block = {"type": "tool_result", "tool_use_id": call_id, "is_error": failed, "content": content}
     message = {"role": "user", "content": [block]}
-    return {"type": "user", "session_id": OWN, "parent_tool_use_id": None, "message": message}
+    return {
+        "type": "user",
+        "session_id": VENDOR_SESSION,
+        "parent_tool_use_id": None,
+        "message": message,
+    }
 
 
 def result(text="Done.", error=None):
     line = {
         "type": "result",
         "subtype": "success",
-        "session_id": OWN,
+        "session_id": VENDOR_SESSION,
         "is_error": False,
         "result": text,
     }
@@ -528,8 +538,8 @@ def test_call_is_denied_and_reported_if_the_frontend_cannot_prompt(box, talk):
         running.send_lines(user("go"))
         done = running.end_input()
     assert not [line for line in done.lines if line["type"] == "control_request"]
-    (told_so,) = [line for line in done.lines if line.get("subtype") == "permission_denied"]
-    assert (told_so["tool_name"], told_so["tool_use_id"]) == ("Bash", "call_1")
+    (denial,) = [line for line in done.lines if line.get("subtype") == "permission_denied"]
+    assert (denial["tool_name"], denial["tool_use_id"]) == ("Bash", "call_1")
     assert len(done.result["permission_denials"]) == 1
 
 
@@ -597,8 +607,8 @@ def test_interrupt_cancels_the_pending_prompt_first(box, talk):
         running.send_lines(control("stop", "interrupt"))
         done = running.end_input()
     kinds = [line["type"] for line in done.lines]
-    asked_at = kinds.index("control_request")
-    assert kinds[asked_at + 1 :] == [
+    request_index = kinds.index("control_request")
+    assert kinds[request_index + 1 :] == [
         "control_cancel_request",
         "control_response",
         "user",
@@ -638,7 +648,7 @@ def test_child_that_ignores_an_interrupt_is_killed_and_replaced(box, talk):
         done = running.end_input()
     assert [line["is_error"] for line in results(done)] == [True, False]
     args = box.read_record()["arguments"]
-    assert args[args.index("--resume") + 1] == OWN
+    assert args[args.index("--resume") + 1] == VENDOR_SESSION
 
 
 def test_child_death_is_an_error_and_the_next_message_resumes(box, talk):
@@ -660,7 +670,7 @@ def test_child_death_is_an_error_and_the_next_message_resumes(box, talk):
     first, second = results(done)
     assert (first["is_error"], first["shim"]["cause"]) == (True, "signal")
     assert second["is_error"] is False
-    assert OWN in box.read_record()["arguments"]
+    assert VENDOR_SESSION in box.read_record()["arguments"]
     assert len({line["session_id"] for line in done.lines}) == 1
 
 

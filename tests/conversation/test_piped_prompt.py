@@ -19,7 +19,7 @@ def box(quick_box):
     return quick_box
 
 
-def one_shot(box):
+def create_vendor(box):
     return box.create_fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
 
 
@@ -55,7 +55,9 @@ def test_stdin_text_is_appended_to_the_prompt_of_a_two_way_vendor(box, flags):
 
 
 def test_stdin_text_is_appended_to_the_prompt_of_a_single_message_vendor(box):
-    done = box.run_claude("-p", "explain", stdin=LOG, SHIM_VENDOR="demo", SHIM_BIN=one_shot(box))
+    done = box.run_claude(
+        "-p", "explain", stdin=LOG, SHIM_VENDOR="demo", SHIM_BIN=create_vendor(box)
+    )
     assert done.status == 0 and box.read_record()["stdin"] == EXPLAINED
 
 

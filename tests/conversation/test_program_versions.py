@@ -352,7 +352,7 @@ def test_launcher_version_is_not_accepted_as_the_vendor_version(box):
     assert done.cause == "refused" and "launcher 7.1" in done.result["errors"][0]
 
 
-OWN = """schema = 1
+PROFILE = """schema = 1
 id = "own"
 [launch]
 command = ["own"]
@@ -375,7 +375,7 @@ def test_user_profile_is_checked_against_its_tested_versions(box, probe, runs):
     install(box, "echo own 3.0", "own")
     (box.config.parent / "vendors").mkdir(parents=True)
     (box.config.parent / "vendors" / "own.toml").write_text(
-        OWN.replace("PROBE", probe), encoding="utf-8"
+        PROFILE.replace("PROBE", probe), encoding="utf-8"
     )
     done = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="own")
     assert has_started(box) is runs and (done.cause == "refused") is not runs

@@ -18,7 +18,7 @@ from shim.process.install import install_drop_in_script
 from tests.conversation.test_persistent_driver import (
     HELLO,
     INIT,
-    OWN,
+    VENDOR_SESSION,
     asks,
     calls,
     result,
@@ -767,9 +767,11 @@ def test_persistent_vendor_reports_the_requested_session_id(box):
         ["out", format_ndjson(INIT, says("x"), result("x"))],
         ["hear", "never"],
     )
-    with start_with_open_stdin(box, child, "--session-id", OWN, vendor="qwen") as running:
+    with start_with_open_stdin(
+        box, child, "--session-id", VENDOR_SESSION, vendor="qwen"
+    ) as running:
         running.send_lines(user("go"))
-        assert running.end_input().init["session_id"] == OWN
+        assert running.end_input().init["session_id"] == VENDOR_SESSION
 
 
 def _split_recording(name):

@@ -32,7 +32,7 @@ COMPACTED = encode_line(
         "willRetry": True,
     }
 )
-AGAIN = encode_line({"type": "agent_start"}) + build_pi_message_end("more") + PI_TAIL
+SECOND_REPLY = encode_line({"type": "agent_start"}) + build_pi_message_end("more") + PI_TAIL
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def list_done_states(vendor, *chunks):
 
 def test_pi_turn_is_finished_at_agent_end_until_the_agent_continues():
     """Older versions end with `agent_end`, and some never exit. A compaction may come after it."""
-    chunks = (PI_HEAD + build_pi_message_end("hi"), PI_TAIL, COMPACTION, COMPACTED, AGAIN)
+    chunks = (PI_HEAD + build_pi_message_end("hi"), PI_TAIL, COMPACTION, COMPACTED, SECOND_REPLY)
     assert list_done_states("pi", *chunks) == [False, True, False, False, True]
 
 
@@ -163,7 +163,7 @@ def test_vendor_that_continues_is_not_terminated_after_the_end_grace(memory_box)
         ["out", COMPACTION.decode()],
         ["say", compacting.path, "compacting"],
         ["wait", compacted.path],
-        ["out", (COMPACTED + AGAIN).decode()],
+        ["out", (COMPACTED + SECOND_REPLY).decode()],
     )
     with memory_box.start_claude(
         *ASK, environment={"SHIM_VENDOR": "pi", "SHIM_BIN": child}

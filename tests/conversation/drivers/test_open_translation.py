@@ -50,10 +50,10 @@ def test_unnamed_signal_is_formatted_as_its_number():
 
 def test_session_ids_are_unique_uuids():
     session, uuid_prefix = create_session_ids()
-    other_session, other_identity = create_session_ids()
+    other_session, other_uuid_prefix = create_session_ids()
     assert canonicalize_uuid(session) == session
     assert canonicalize_uuid(uuid_prefix + "0" * 12)
-    assert session != other_session and uuid_prefix != other_identity
+    assert session != other_session and uuid_prefix != other_uuid_prefix
 
 
 def test_stable_ids_are_uuids():

@@ -68,7 +68,7 @@ class Listener:
         self.written_lines.append(data.decode())
 
 
-class Steered:
+class RunningTurn:
     """A driver in the middle of a turn, and its frontend."""
 
     def __init__(self, tasks, lines=(START, TEXT, CALL), *, echo=True):
@@ -130,30 +130,30 @@ class Steered:
 
 
 @pytest.fixture
-async def steered_turn():
+async def running_turn():
     with anyio.fail_after(TIMEOUT_S):
         async with anyio.create_task_group() as tasks:
-            yield await Steered(tasks).begin()
+            yield await RunningTurn(tasks).begin()
 
 
 @pytest.mark.anyio
-async def test_steering_message_is_sent_to_the_vendor_and_replayed_to_the_frontend(steered_turn):
-    await steered_turn.hears("second", uuid="u2")
-    assert steered_turn.sent_lines == ["steer second!"] and steered_turn.waiting == []
-    assert steered_turn.replayed[1:] == [] and steered_turn.paper.prompts == []
+async def test_steering_message_is_sent_to_the_vendor_and_replayed_to_the_frontend(running_turn):
+    await running_turn.hears("second", uuid="u2")
+    assert running_turn.sent_lines == ["steer second!"] and running_turn.waiting == []
+    assert running_turn.replayed[1:] == [] and running_turn.paper.prompts == []
     for line in (REPLY, RESULT, TEXT):
-        await steered_turn.driver.write_output_and_run_commands(
-            *steered_turn.driver.stream.feed(line)
+        await running_turn.driver.write_output_and_run_commands(
+            *running_turn.driver.stream.feed(line)
         )
-    assert steered_turn.replayed[1:] == [("u2", "second")]
-    assert [message.text for message in steered_turn.paper.prompts] == ["second"], (
+    assert running_turn.replayed[1:] == [("u2", "second")]
+    assert [message.text for message in running_turn.paper.prompts] == ["second"], (
         "it stands in the history too"
     )
-    assert b'"hook_event_name":"UserPromptSubmit"' in steered_turn.paper.written_bytes, (
+    assert b'"hook_event_name":"UserPromptSubmit"' in running_turn.paper.written_bytes, (
         "and its hooks are run, as its own turn would"
     )
     kinds = [
-        line["type"] for line in map(json.loads, steered_turn.paper.written_bytes.splitlines())
+        line["type"] for line in map(json.loads, running_turn.paper.written_bytes.splitlines())
     ]
     assert kinds[-3:] == ["user", "control_request", "user"], (
         "between the result and the next reply"
@@ -161,31 +161,31 @@ async def test_steering_message_is_sent_to_the_vendor_and_replayed_to_the_fronte
 
 
 @pytest.mark.anyio
-async def test_steering_messages_are_queued_until_the_vendor_accepts_them(steered_turn):
-    steered_turn.child_input.able = False
-    await steered_turn.hears("second")
-    assert steered_turn.sent_lines == [] and steered_turn.waiting == ["second"]
-    steered_turn.child_input.able = True
-    await steered_turn.driver.write_output_and_run_commands(*steered_turn.driver.stream.feed(TEXT))
-    await steered_turn.hears("third")
+async def test_steering_messages_are_queued_until_the_vendor_accepts_them(running_turn):
+    running_turn.child_input.able = False
+    await running_turn.hears("second")
+    assert running_turn.sent_lines == [] and running_turn.waiting == ["second"]
+    running_turn.child_input.able = True
+    await running_turn.driver.write_output_and_run_commands(*running_turn.driver.stream.feed(TEXT))
+    await running_turn.hears("third")
     assert (
-        steered_turn.sent_lines == ["steer second!", "steer third!"] and steered_turn.waiting == []
+        running_turn.sent_lines == ["steer second!", "steer third!"] and running_turn.waiting == []
     )
 
 
 @pytest.mark.anyio
-async def test_later_priority_message_waits_for_the_end_of_the_turn(steered_turn):
-    await steered_turn.hears("second", priority="later")
-    await steered_turn.hears("third", priority="next")
-    assert steered_turn.sent_lines == ["steer third!"] and steered_turn.waiting == ["second"]
+async def test_later_priority_message_waits_for_the_end_of_the_turn(running_turn):
+    await running_turn.hears("second", priority="later")
+    await running_turn.hears("third", priority="next")
+    assert running_turn.sent_lines == ["steer third!"] and running_turn.waiting == ["second"]
 
 
 @pytest.mark.anyio
-async def test_now_priority_message_interrupts_the_turn_and_is_first_in_the_queue(steered_turn):
-    await steered_turn.hears("second", priority="later")
-    wishes = await steered_turn.hears("third", priority="now")
+async def test_now_priority_message_interrupts_the_turn_and_is_first_in_the_queue(running_turn):
+    await running_turn.hears("second", priority="later")
+    wishes = await running_turn.hears("third", priority="now")
     assert [type(wish).__name__ for wish in wishes] == ["InterruptRequested"]
-    assert steered_turn.sent_lines == [] and steered_turn.waiting == ["third", "second"]
+    assert running_turn.sent_lines == [] and running_turn.waiting == ["third", "second"]
 
 
 @pytest.mark.anyio
@@ -198,64 +198,64 @@ async def test_message_is_queued_if_no_tool_call_is_running(lines):
     """
     with anyio.fail_after(TIMEOUT_S):
         async with anyio.create_task_group() as tasks:
-            steered_turn = await Steered(tasks, lines).begin()
-            await steered_turn.hears("second")
-    assert steered_turn.sent_lines == [] and steered_turn.waiting == ["second"]
+            running_turn = await RunningTurn(tasks, lines).begin()
+            await running_turn.hears("second")
+    assert running_turn.sent_lines == [] and running_turn.waiting == ["second"]
 
 
 @pytest.mark.anyio
-async def test_steering_messages_beyond_the_count_limit_are_queued(steered_turn, monkeypatch):
+async def test_steering_messages_beyond_the_count_limit_are_queued(running_turn, monkeypatch):
     monkeypatch.setattr("shim.core.adapter.child_stream.MAX_STEERED_MESSAGES", 2)
     for text in ("second", "third", "fourth"):
-        await steered_turn.hears(text)
-    assert steered_turn.sent_lines == [
+        await running_turn.hears(text)
+    assert running_turn.sent_lines == [
         "steer second!",
         "steer third!",
-    ] and steered_turn.waiting == ["fourth"]
+    ] and running_turn.waiting == ["fourth"]
 
 
 @pytest.mark.anyio
-async def test_steering_messages_beyond_the_byte_limit_are_queued(steered_turn, monkeypatch):
+async def test_steering_messages_beyond_the_byte_limit_are_queued(running_turn, monkeypatch):
     monkeypatch.setattr("shim.core.adapter.child_stream.MAX_LINE_BYTES", 1000)
     for text in ("second", "x" * 1000, "fourth"):
-        await steered_turn.hears(text)
-    assert len(steered_turn.sent_lines) == 2 and steered_turn.waiting == ["fourth"]
+        await running_turn.hears(text)
+    assert len(running_turn.sent_lines) == 2 and running_turn.waiting == ["fourth"]
 
 
 @pytest.mark.anyio
-async def test_message_is_queued_after_the_turn_is_interrupted(steered_turn):
-    steered_turn.driver._interrupted = True
-    await steered_turn.hears("second")
-    assert steered_turn.sent_lines == [] and steered_turn.waiting == ["second"]
+async def test_message_is_queued_after_the_turn_is_interrupted(running_turn):
+    running_turn.driver._interrupted = True
+    await running_turn.hears("second")
+    assert running_turn.sent_lines == [] and running_turn.waiting == ["second"]
 
 
 @pytest.mark.anyio
 async def test_unread_steering_messages_are_listed_after_an_interrupt(
-    steered_turn,
+    running_turn,
 ):
-    await steered_turn.hears("second")
+    await running_turn.hears("second")
     for line in (REPLY, RESULT, TEXT):
-        await steered_turn.driver.write_output_and_run_commands(
-            *steered_turn.driver.stream.feed(line)
+        await running_turn.driver.write_output_and_run_commands(
+            *running_turn.driver.stream.feed(line)
         )
-    await steered_turn.driver.write_output_and_run_commands(
-        *steered_turn.driver.stream.feed(CALL.replace(b"c1", b"c2"))
+    await running_turn.driver.write_output_and_run_commands(
+        *running_turn.driver.stream.feed(CALL.replace(b"c1", b"c2"))
     )
-    await steered_turn.hears("third")
-    untaken = steered_turn.driver._list_unread_messages
-    assert untaken(steered_turn.driver.stream) == []
-    steered_turn.driver._interrupted = True
-    assert [message.text for message in untaken(steered_turn.driver.stream)] == ["third"]
-    steered_turn.child_input.refused = 2
-    assert [message.text for message in untaken(steered_turn.driver.stream)] == ["second", "third"]
+    await running_turn.hears("third")
+    untaken = running_turn.driver._list_unread_messages
+    assert untaken(running_turn.driver.stream) == []
+    running_turn.driver._interrupted = True
+    assert [message.text for message in untaken(running_turn.driver.stream)] == ["third"]
+    running_turn.child_input.refused = 2
+    assert [message.text for message in untaken(running_turn.driver.stream)] == ["second", "third"]
 
 
 @pytest.mark.anyio
-async def test_unread_steering_messages_are_requeued_in_order(steered_turn):
+async def test_unread_steering_messages_are_requeued_in_order(running_turn):
     for text in ("second", "third", "fourth"):
-        await steered_turn.hears(text)
-    await steered_turn.hears("fifth", priority="later")
-    steered_turn.driver._requeue_messages(
-        steered_turn.driver.stream.turn.user_messages.steering_messages[-2:]
+        await running_turn.hears(text)
+    await running_turn.hears("fifth", priority="later")
+    running_turn.driver._requeue_messages(
+        running_turn.driver.stream.turn.user_messages.steering_messages[-2:]
     )
-    assert steered_turn.waiting == ["third", "fourth", "fifth"]
+    assert running_turn.waiting == ["third", "fourth", "fifth"]

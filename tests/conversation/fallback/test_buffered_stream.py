@@ -132,16 +132,16 @@ def test_vendor_info_is_not_passed_to_another_vendor():
 
 # -- the buffered output of a vendor that may be replaced ------------------------------------------
 
-IDENTITY = "00000000-0000-4000-8000-"
-BEGUN = START | {"session": "s"}
+UUID_PREFIX = "00000000-0000-4000-8000-"
+SESSION_START = START | {"session": "s"}
 
 
 def claude():
-    return StreamJsonWriter(IDENTITY)
+    return StreamJsonWriter(UUID_PREFIX)
 
 
 def yume():
-    return YumeEncoder(IDENTITY, transcript_writer=StreamJsonWriter(IDENTITY))
+    return YumeEncoder(UUID_PREFIX, transcript_writer=StreamJsonWriter(UUID_PREFIX))
 
 
 def build_buffered_stream(writer=None):
@@ -149,7 +149,7 @@ def build_buffered_stream(writer=None):
     buffer = FallbackOutputBuffer()
     buffer.start_buffering()
     if writer is not None:
-        turn_config = build_turn_config(new_id=f"{IDENTITY}000000000000")
+        turn_config = build_turn_config(new_id=f"{UUID_PREFIX}000000000000")
         return buffer, BufferedChildStream(buffer, Translator, turn_config, writer)
     demo = create_standalone_child_stream("demo", include_partial_messages=False, stable_ids=True)
     translator_class = get_adapter("demo").translator_class
@@ -185,7 +185,7 @@ def test_discarded_turn_is_not_written(make):
 
 def test_buffered_lines_and_session_are_released_with_the_first_text():
     buffer, stream = build_buffered_stream()
-    output, commands = feed_events(stream, BEGUN)
+    output, commands = feed_events(stream, SESSION_START)
     assert output == b"" and not any(
         isinstance(command, StoreSessionCommand) for command in commands
     )
@@ -201,13 +201,13 @@ def test_buffered_lines_and_session_are_released_with_the_first_text():
 def test_bytes_for_the_child_are_not_buffered():
     _, stream = build_buffered_stream()
     stream._dispatcher.translator.outbox.append(b"line\n")
-    assert SendToChildCommand(b"line\n") in feed_events(stream, BEGUN)[1]
+    assert SendToChildCommand(b"line\n") in feed_events(stream, SESSION_START)[1]
 
 
 def test_buffer_is_released_above_its_limit(monkeypatch):
     monkeypatch.setattr(buffered_stream, "MAX_BUFFERED_BYTES", 5000)
     buffer, stream = build_buffered_stream()
-    feed_events(stream, BEGUN)
+    feed_events(stream, SESSION_START)
     assert buffer.is_active
     output, _ = stream.feed(b"\n" * 5001)
     assert b'"init"' in output and not buffer.is_active
@@ -216,7 +216,7 @@ def test_buffer_is_released_above_its_limit(monkeypatch):
 @pytest.mark.parametrize("is_persistent", [True, False])
 def test_failed_vendor_ends_its_turn_without_output(is_persistent):
     buffer, stream = build_buffered_stream()
-    feed_events(stream, BEGUN)
+    feed_events(stream, SESSION_START)
     stream.turn.stop("nobody is logged in", "auth")
     assert (stream.finish() if is_persistent else stream.close(ChildExit(code=1))) == (b"", ())
     assert (
@@ -243,7 +243,7 @@ def test_vendor_error_is_a_failed_attempt_and_a_frontend_error_is_written():
 
 def test_end_of_a_turn_without_a_failure_is_not_buffered():
     buffer, stream = build_buffered_stream()
-    feed_events(stream, BEGUN)
+    feed_events(stream, SESSION_START)
     output, commands = stream.close(None)
     assert b'"init"' in output and b'"result"' in output and buffer.failed_attempt is None
     assert [type(command) for command in commands] == [RunHooksCommand, StoreSessionCommand]
@@ -251,7 +251,7 @@ def test_end_of_a_turn_without_a_failure_is_not_buffered():
 
 def test_failure_after_the_release_is_written_and_allows_no_fallback():
     buffer, stream = build_buffered_stream()
-    feed_events(stream, BEGUN)
+    feed_events(stream, SESSION_START)
     output, _ = stream.release_buffered_output()
     assert b'"init"' in output
     stream.turn.stop("nobody is logged in", "auth")

@@ -20,7 +20,7 @@ ANSWER = format_ndjson(
     {"type": "message", "role": "assistant", "content": "Hello.", "delta": True},
     {"type": "result", "status": "success", "stats": {}},
 )
-ONE_WAY = (["out", ANSWER], ["leave", 0])
+ANSWER_STEPS = (["out", ANSWER], ["leave", 0])
 REFUSED = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "no such thing"}}
 STRANGE = {"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": 7}}
 GREETED = {"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": 1}}
@@ -56,7 +56,7 @@ def box(quick_box):
 
 
 def converse(box, child_steps, *flags, vendor="gemini"):
-    child = box.create_fake_sequence(child_steps, ONE_WAY, ONE_WAY)
+    child = box.create_fake_sequence(child_steps, ANSWER_STEPS, ANSWER_STEPS)
     environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": child}
     with box.start_claude(
         *CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment
@@ -110,7 +110,7 @@ def test_driver_fallback_is_not_used_after_the_session_starts(box):
 
 
 def test_driver_fallback_is_refused_if_the_frontend_has_hooks(box):
-    child = box.create_fake_sequence(BROKEN["an error"], ONE_WAY)
+    child = box.create_fake_sequence(BROKEN["an error"], ANSWER_STEPS)
     hooks = {"PreToolUse": [{"matcher": None, "hookCallbackIds": ["h"]}]}
     environment = {"SHIM_VENDOR": "gemini", "SHIM_BIN": child}
     with box.start_claude(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
