@@ -87,12 +87,12 @@ def fed(child_stream, *kinds):
     )[1]
 
 
-BEGUN = (StoreSessionCommand("s"), SetTimeoutCommand("idle_timeout"))
+START_COMMANDS = (StoreSessionCommand("s"), SetTimeoutCommand("idle_timeout"))
 
 
 def test_chunk_without_commands_returns_the_shared_empty_tuple():
     child_stream = start_child_stream()
-    assert fed(child_stream, "hello") == BEGUN
+    assert fed(child_stream, "hello") == START_COMMANDS
     assert (
         fed(child_stream, "say") is NO_COMMANDS
         and fed(child_stream, "call", "returned", "say") is NO_COMMANDS

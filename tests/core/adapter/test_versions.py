@@ -17,7 +17,7 @@ from shim.core.adapter.versions import (
 )
 
 # The output of the programs, measured unless a comment says otherwise.
-SAID = [
+VERSION_OUTPUTS = [
     ("qwen", "0.24.4\n", "0.24.4"),
     ("pi", "0.73.1\n", "0.73.1"),
     (
@@ -38,7 +38,7 @@ SAID = [
 ]
 
 
-@loop_over_rows(("name", "answer", "version"), SAID)
+@loop_over_rows(("name", "answer", "version"), VERSION_OUTPUTS)
 def test_version_is_parsed_from_the_output_of_each_vendor(name, answer, version):
     how = get_adapter(name).version_probe
     assert how.parse_version(answer) == version

@@ -18,7 +18,7 @@ from shim.core.bridge.handlers import MAX_BAD_FRAMES, on_client_frame
 from shim.core.bridge.log import list_accepted_message_ids
 from shim.core.bridge.subscribers import HELLO_TIMEOUT_S, MAX_CLIENTS
 
-SAID = {
+ASSISTANT_LINE = {
     "type": "assistant",
     "message": {"content": [{"type": "text", "text": "Hello"}]},
     "parent_tool_use_id": None,
@@ -76,24 +76,24 @@ def test_unnamed_session_is_named_after_its_first_message():
 
 def test_client_receives_the_log_and_then_live_lines():
     play = Play()
-    play.feed_stdout(*[SAID] * 3)
+    play.feed_stdout(*[ASSISTANT_LINE] * 3)
     frames = play.join_client(1, "watch")
     assert list_kinds(frames) == ["welcome", "line", "line", "line", "synced"]
     assert frames[-1]["number"] == 3
-    play.feed_stdout(SAID)
+    play.feed_stdout(ASSISTANT_LINE)
     assert list_line_numbers(play.read_frames(1)) == [4]
 
 
 def test_cursor_resumes_after_its_line():
     play = Play()
-    play.feed_stdout(*[SAID] * 3)
+    play.feed_stdout(*[ASSISTANT_LINE] * 3)
     assert list_line_numbers(play.join_client(1, after={"generation": 1, "number": 2})) == [3]
     assert list_line_numbers(play.join_client(2, after={"generation": 1, "number": 3})) == []
 
 
 def test_unknown_cursor_receives_a_gap_and_the_complete_log():
     play = Play()
-    play.feed_stdout(SAID, SAID)
+    play.feed_stdout(ASSISTANT_LINE, ASSISTANT_LINE)
     for client, after, reason in (
         (1, (2, 1), "generation"),
         (2, (1, 3), "unknown"),
@@ -107,20 +107,20 @@ def test_unknown_cursor_receives_a_gap_and_the_complete_log():
 
 def test_cursor_of_a_previous_generation_resumes_after_its_line():
     log = MemoryLog()
-    Play(log).feed_stdout(*[SAID] * 3)
+    Play(log).feed_stdout(*[ASSISTANT_LINE] * 3)
     log.generation = 2
     play = Play(log)
-    play.feed_stdout(SAID)
+    play.feed_stdout(ASSISTANT_LINE)
     frames = play.join_client(1, after={"generation": 1, "number": 2})
     assert list_line_numbers(frames) == [3, 4] and select_frames(frames, "gap") == []
 
 
 def test_cursor_of_a_lost_line_of_a_previous_generation_receives_a_gap():
     log = MemoryLog()
-    Play(log).feed_stdout(*[SAID] * 3)
+    Play(log).feed_stdout(*[ASSISTANT_LINE] * 3)
     log.generation = 2
     play = Play(log)
-    play.feed_stdout(SAID)
+    play.feed_stdout(ASSISTANT_LINE)
     frames = play.join_client(1, after={"generation": 1, "number": 4})
     assert (
         list_line_numbers(frames) == [1, 2, 3, 4]
@@ -131,11 +131,11 @@ def test_cursor_of_a_lost_line_of_a_previous_generation_receives_a_gap():
 def test_cursor_of_a_line_lost_two_generations_ago_receives_a_gap():
     """The second generation has reused the number of the lost line."""
     log = MemoryLog()
-    Play(log).feed_stdout(*[SAID] * 3)
+    Play(log).feed_stdout(*[ASSISTANT_LINE] * 3)
     for generation in (2, 3):
         log.generation = generation
         play = Play(log)
-        play.feed_stdout(*[SAID] * 2)
+        play.feed_stdout(*[ASSISTANT_LINE] * 2)
     for client, cursor, first in ((1, (1, 3), 4), (2, (1, 4), 1), (3, (2, 5), 6), (4, (2, 6), 1)):
         after = {"generation": cursor[0], "number": cursor[1]}
         frames = play.join_client(client, after=after)
@@ -146,7 +146,7 @@ def test_cursor_of_a_line_lost_two_generations_ago_receives_a_gap():
 
 def test_dropped_log_lines_are_reported_as_a_gap():
     log = MemoryLog()
-    Play(log).feed_stdout(*[SAID] * 4)
+    Play(log).feed_stdout(*[ASSISTANT_LINE] * 4)
     log.first, play = 3, Play(log)
     frames = play.join_client(1)
     assert list_kinds(frames) == ["welcome", "gap", "line", "line", "synced"]
@@ -159,7 +159,7 @@ def test_dropped_log_lines_are_reported_as_a_gap():
 
 def test_client_without_replay_is_synced_immediately():
     play = Play()
-    play.feed_stdout(SAID)
+    play.feed_stdout(ASSISTANT_LINE)
     assert list_kinds(play.join_client(1, replay=False)) == ["welcome", "synced"]
 
 
@@ -167,11 +167,11 @@ def test_slow_client_receives_a_gap_and_resumes_from_the_log():
     play = Play()
     play.join_client(1)
     for _ in range(300):
-        play.feed_stdout(SAID)
+        play.feed_stdout(ASSISTANT_LINE)
     frames = play.read_frames(1)
     assert select_frames(frames, "gap") == [{"from": 1, "to": 257, "reason": "slow"}]
     assert list_line_numbers(frames) == list(range(1, 301))
-    play.feed_stdout(SAID)
+    play.feed_stdout(ASSISTANT_LINE)
     assert list_line_numbers(play.read_frames(1)) == [301]
 
 
@@ -179,7 +179,7 @@ def test_slightly_slow_client_is_served_without_reading_the_log():
     play = Play()
     play.join_client(1)
     for _ in range(300):
-        play.feed_stdout(SAID)
+        play.feed_stdout(ASSISTANT_LINE)
     play.log.entries.clear()
     assert list_line_numbers(play.read_frames(1)) == list(range(1, 301))
 
@@ -543,7 +543,8 @@ def test_session_is_blocked_after_a_prompt_timeout():
         and "approve" in play.status_fields["needs"]
     )
     play.feed_stdout(
-        SAID, {"type": "result", "subtype": "success", "is_error": False, "result": "Done."}
+        ASSISTANT_LINE,
+        {"type": "result", "subtype": "success", "is_error": False, "result": "Done."},
     )
     assert (play.status_fields["state"], play.status_fields["needs"]) == ("done", None)
 
@@ -612,7 +613,7 @@ def test_slow_client_receives_open_prompts_and_missed_resolutions():
     play.send_frame(1, "answer", question="old", decision=ALLOW)
     play.ask_permission("brief")
     for _ in range(300):
-        play.feed_stdout(SAID)
+        play.feed_stdout(ASSISTANT_LINE)
     play.send_frame(1, "answer", question="brief", decision=ALLOW)
     play.ask_permission("new")
     frames = play.read_frames(1)
@@ -903,7 +904,7 @@ def test_new_client_receives_the_start_of_the_current_block():
     assert [partials(play.read_frames(client))[-1:] for client in (1, 2, 3)] == [
         ["content_block_delta"]
     ] * 2 + [[]]
-    play.feed_stdout(SAID)
+    play.feed_stdout(ASSISTANT_LINE)
     assert partials(play.join_client(4)) == ["message_start"]
     play.feed_stdout(event("content_block_stop"), event("content_block_start"))
     assert partials(play.read_frames(4)) == ["content_block_start"]
@@ -1039,10 +1040,10 @@ def test_line_that_is_not_json_is_sent_as_text():
 def test_line_numbers_continue_in_the_next_generation():
     log = MemoryLog()
     first = Play(log)
-    first.feed_stdout(SAID, SAID)
+    first.feed_stdout(ASSISTANT_LINE, ASSISTANT_LINE)
     log.generation = 2
     second = Play(log)
-    second.feed_stdout(SAID)
+    second.feed_stdout(ASSISTANT_LINE)
     frames = second.join_client(1)
     assert [(each["generation"], each["number"]) for each in select_frames(frames, "line")] == [
         (1, 1),

@@ -548,7 +548,7 @@ def test_tool_rules_are_split_only_outside_parentheses(text: str, entries: list[
 
 
 def test_tools_flag_distinguishes_default_empty_and_named_tools() -> None:
-    given_tools = [
+    tool_lists = [
         parse_argv(args).tools
         for args in (
             [],
@@ -558,7 +558,7 @@ def test_tools_flag_distinguishes_default_empty_and_named_tools() -> None:
             ["--tools", "Read Bash"],
         )
     ]
-    assert given_tools == [None, None, (), (), ("Read", "Bash")]
+    assert tool_lists == [None, None, (), (), ("Read", "Bash")]
 
 
 def test_default_in_a_tool_list_is_treated_as_a_name() -> None:
@@ -648,14 +648,17 @@ def test_subcommand_is_recognized_only_as_the_first_argument(subcommand: str) ->
 
 
 @pytest.mark.parametrize(
-    ("first_arg", "is_one"), [("mcp", True), ("update", True), ("stop", False), ("attach", False)]
+    ("first_arg", "is_subcommand"),
+    [("mcp", True), ("update", True), ("stop", False), ("attach", False)],
 )
-def test_some_subcommands_are_recognized_after_options(first_arg: str, is_one: bool) -> None:
+def test_some_subcommands_are_recognized_after_options(first_arg: str, is_subcommand: bool) -> None:
     """The real claude, 2.1.329: `--model sonnet mcp list` lists, `--model sonnet stop` is a
     prompt.
     """
     expected = (
-        {"subcommand": first_arg, "subcommand_args": ("list",)} if is_one else {"prompt": first_arg}
+        {"subcommand": first_arg, "subcommand_args": ("list",)}
+        if is_subcommand
+        else {"prompt": first_arg}
     )
     assert parse_fields("--model", "m", first_arg, "list") == {"model": "m"} | expected
     assert parse_fields("--x", first_arg, "list") == {
@@ -890,7 +893,7 @@ def test_shim_flag_inside_a_value_is_ignored(flag: str, smuggled: list[str], joi
     assert shim_values == ([smuggled[0]] if flag.startswith("--shim-") else [])
 
 
-WORDS = st.lists(
+ARGS = st.lists(
     st.one_of(
         st.sampled_from(sorted(parser.FLAG_BY_NAME)),
         st.builds("{}={}".format, st.sampled_from(sorted(parser.FLAG_BY_NAME)), TEXT),
@@ -908,7 +911,7 @@ WORDS = st.lists(
 
 
 @limit_examples(80, full_count=1000, shrink=True)
-@given(WORDS)
+@given(ARGS)
 @example(["--max-turns", "9" * 5000])
 @example(["-" + "p" * 100_000])
 @example(["--disallowedTools=" + "(" * 100_000])
@@ -926,7 +929,7 @@ def test_arbitrary_arguments_are_parsed_or_raise_frontend_error(args: list[str])
 
 
 @limit_examples(80, full_count=1000, shrink=True)
-@given(WORDS)
+@given(ARGS)
 @example(["--tools="])
 @example(["--tools", "Bash(a b", "Read"])
 @example(["--resume", "--from-pr", "-d"])

@@ -81,10 +81,14 @@ def test_settings_rules_and_folders_are_resolved_and_the_rest_unchanged(name):
 
 INSIDE = ("x", "x/y", "./x", "./x/y", "x/**", "./x/y/**", "*.env", "**", "/x", "/x/**")
 OUTSIDE = ("../x", "../../x/*", "../x/**")
-SAID = [(folder, pattern) for folder in ("/a", "/a/b c", "/") for pattern in (*INSIDE, *OUTSIDE)]
+FOLDER_PATTERNS = [
+    (folder, pattern) for folder in ("/a", "/a/b c", "/") for pattern in (*INSIDE, *OUTSIDE)
+]
 
 
-@loop_over_rows(("folder", "pattern"), [*SAID, *(("/a/[b]*", pattern) for pattern in INSIDE)])
+@loop_over_rows(
+    ("folder", "pattern"), [*FOLDER_PATTERNS, *(("/a/[b]*", pattern) for pattern in INSIDE)]
+)
 def test_resolved_rule_matches_the_same_files_from_any_folder(folder, pattern):
     rule = parse_permission_rule(f"Read({pattern})", source="--disallowedTools")
     (moved,) = resolve_rule_paths((rule,), folder, "/elsewhere")

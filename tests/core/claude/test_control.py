@@ -39,7 +39,9 @@ from shim.core.policy.serialize import parse_settings
 from shim.core.policy.settings import ClaudeSettings, SettingsSource
 from shim.core.reading.values import escape_control_chars
 
-ASKED = PermissionRequest("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
+BASH_REQUEST = PermissionRequest(
+    "q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"}
+)
 
 
 def control(**overrides):
@@ -353,7 +355,7 @@ def test_second_initialize_lists_the_open_permission_prompts():
     session = control()
     assert body(session, "initialize")["pending_permission_requests"] == []
     session.start_turn("hi")
-    session.decide_permission(ASKED)
+    session.decide_permission(BASH_REQUEST)
     (prompt,) = [json.loads(line) for line in session.take_output().splitlines()]
     response = body(session, "initialize")
     assert response["pending_permission_requests"] == [prompt]
@@ -643,14 +645,15 @@ def test_interrupt_cancels_open_prompts_but_end_of_stdin_does_not():
     interrupted, closed = control(), control()
     for session in (interrupted, closed):
         session.start_turn("hi")
-        session.decide_permission(ASKED)
+        session.decide_permission(BASH_REQUEST)
         session.take_output()
     lines, (decided, _) = ask(interrupted, "interrupt")
     assert lines[0] == {"type": "control_cancel_request", "request_id": "uuid-1"}
-    assert decided == PermissionDecided(ASKED, PermissionDecision(False, ends_turn=True))
+    assert decided == PermissionDecided(BASH_REQUEST, PermissionDecision(False, ends_turn=True))
     (decided,) = closed.close_input()
     assert (
-        decided == PermissionDecided(ASKED, PermissionDecision(False, message=STREAM_CLOSED_TEXT))
+        decided
+        == PermissionDecided(BASH_REQUEST, PermissionDecision(False, message=STREAM_CLOSED_TEXT))
         and closed.take_output() == b""
     )
 
@@ -670,7 +673,7 @@ def test_state_returns_to_running_when_no_prompt_is_open(how):
     """C17"""
     session = control(state_events="host")
     session.start_turn("hi")
-    session.decide_permission(ASKED)
+    session.decide_permission(BASH_REQUEST)
     assert states(session) == ["running", "requires_action"]
     if how == "interrupt":
         ask_to_stop = {
@@ -682,7 +685,7 @@ def test_state_returns_to_running_when_no_prompt_is_open(how):
     elif how == "the end of stdin":
         session.close_input()
     elif how == "too late":
-        session.expire_prompt(ASKED)
+        session.expire_prompt(BASH_REQUEST)
     else:
         session.cancel_permission_prompts()
     assert states(session) == ["running"] and not session.has_undecided_requests
@@ -691,9 +694,9 @@ def test_state_returns_to_running_when_no_prompt_is_open(how):
 def test_prompts_are_answered_once_and_in_any_order():
     """C9, C17"""
     session = control(state_events="visible")
-    second = ASKED._replace(request_id="q2", call_id="call_2")
+    second = BASH_REQUEST._replace(request_id="q2", call_id="call_2")
     session.start_turn("hi")
-    session.decide_permission(ASKED)
+    session.decide_permission(BASH_REQUEST)
     session.decide_permission(second)
     first_line, second_line = (
         line for line in map(json.loads, session.take_output().splitlines()) if "request" in line
@@ -705,7 +708,7 @@ def test_prompts_are_answered_once_and_in_any_order():
     ]
     assert states(session) == [] and session.has_undecided_requests
     assert give(session, first_line["request_id"], behavior="allow") == [
-        PermissionDecided(ASKED, PermissionDecision(True))
+        PermissionDecided(BASH_REQUEST, PermissionDecision(True))
     ]
     assert states(session) == ["running"] and not session.has_undecided_requests
     assert give(session, second_line["request_id"], behavior="allow") == []
@@ -714,34 +717,43 @@ def test_prompts_are_answered_once_and_in_any_order():
 def test_timed_out_prompt_is_denied_and_cancelled():
     session = control()
     session.start_turn("hi")
-    session.decide_permission(ASKED)
+    session.decide_permission(BASH_REQUEST)
     session.take_output()
-    assert session.expire_prompt(ASKED) == PermissionDecision(False, message=PROMPT_TIMEOUT_TEXT)
+    assert session.expire_prompt(BASH_REQUEST) == PermissionDecision(
+        False, message=PROMPT_TIMEOUT_TEXT
+    )
     assert json.loads(session.take_output()) == {
         "type": "control_cancel_request",
         "request_id": "uuid-1",
     }
-    assert session.expire_prompt(ASKED) is None and give(session, "uuid-1", behavior="allow") == []
+    assert (
+        session.expire_prompt(BASH_REQUEST) is None
+        and give(session, "uuid-1", behavior="allow") == []
+    )
 
 
 def test_answered_prompt_does_not_expire():
     session = control()
-    session.decide_permission(ASKED)
+    session.decide_permission(BASH_REQUEST)
     give(session, "uuid-1", behavior="allow")
-    assert session.expire_prompt(ASKED) is None
+    assert session.expire_prompt(BASH_REQUEST) is None
 
 
 def test_open_prompts_are_limited():
     session = control()
     decisions = [
-        session.decide_permission(ASKED._replace(request_id=f"q{number}", call_id=f"call_{number}"))
+        session.decide_permission(
+            BASH_REQUEST._replace(request_id=f"q{number}", call_id=f"call_{number}")
+        )
         for number in range(MAX_OPEN_PROMPTS + 1)
     ]
     assert decisions[:-1] == [None] * MAX_OPEN_PROMPTS
     assert decisions[-1] is not None and not decisions[-1].allow
 
 
-CHOICE = ASKED._replace(tool="AskUserQuestion", tool_input={"questions": [{"question": "Which?"}]})
+CHOICE = BASH_REQUEST._replace(
+    tool="AskUserQuestion", tool_input={"questions": [{"question": "Which?"}]}
+)
 
 
 @pytest.mark.parametrize(
@@ -796,7 +808,7 @@ def test_queued_message_can_be_cancelled():
 def test_permission_request_has_claude_format():
     """C9"""
     session = control()
-    assert session.decide_permission(ASKED) is None
+    assert session.decide_permission(BASH_REQUEST) is None
     (line,) = [json.loads(line) for line in session.take_output().splitlines()]
     assert line == {
         "type": "control_request",
@@ -811,7 +823,7 @@ def test_permission_request_has_claude_format():
         },
     }
     assert give(session, "uuid-1", behavior="allow") == [
-        PermissionDecided(ASKED, PermissionDecision(True))
+        PermissionDecided(BASH_REQUEST, PermissionDecision(True))
     ]
     assert give(session, "uuid-1", behavior="allow") == []
 
@@ -844,31 +856,33 @@ def test_permission_request_has_claude_format():
 def test_only_an_explicit_allow_is_accepted(answer, decision):
     """C9"""
     session = control()
-    session.decide_permission(ASKED)
+    session.decide_permission(BASH_REQUEST)
     ((request, actual),) = give(session, "uuid-1", **answer)
-    assert request is ASKED
+    assert request is BASH_REQUEST
     assert actual == decision if decision else not actual.allow
 
 
 def test_call_is_denied_without_a_prompt_if_prompts_are_disabled():
     for state_fields in ({"answers_prompts": False}, {"mode": "dontAsk"}):
         session = control(**state_fields)
-        decision = session.decide_permission(ASKED)
-        assert decision is not None and not decision.allow and decision.needs_notice
+        decision = session.decide_permission(BASH_REQUEST)
+        assert decision is not None and not decision.allow and not decision.frontend_knows
         assert session.take_output() == b""
 
 
 def test_request_with_a_refusal_is_denied_without_a_prompt():
-    decision = control().decide_permission(ASKED._replace(refusal="The turn is over."))
+    decision = control().decide_permission(BASH_REQUEST._replace(refusal="The turn is over."))
     assert decision == PermissionDecision(False, message="The turn is over.")
 
 
 def test_oversized_input_is_denied():
-    decision = control().decide_permission(ASKED._replace(tool_input={"command": "x" * 1_000_001}))
+    decision = control().decide_permission(
+        BASH_REQUEST._replace(tool_input={"command": "x" * 1_000_001})
+    )
     assert decision is not None and not decision.allow and "too large" in decision.message
 
 
-TOUCH = ASKED._replace(tool_input={"command": "touch a"})
+TOUCH = BASH_REQUEST._replace(tool_input={"command": "touch a"})
 
 
 def test_allow_rule_matches_only_the_allowed_command():
@@ -893,7 +907,7 @@ ALWAYS = {
 
 
 @loop_over_rows(
-    ("update", "asked_again"),
+    ("update", "is_prompted"),
     [
         (ALWAYS | {"destination": "session"}, False),
         (ALWAYS | {"rules": [{"toolName": "Bash"}]}, False),
@@ -908,14 +922,14 @@ ALWAYS = {
         (7, True),
     ],
 )
-def test_valid_permission_update_allows_later_calls(update, asked_again):
+def test_valid_permission_update_allows_later_calls(update, is_prompted):
     """C9, contract 6.3: `updatedPermissions`"""
     session = control(policy=build_policy())
     assert session.decide_permission(TOUCH) is None
     give(session, "uuid-1", behavior="allow", updatedPermissions=[update])
     assert (
         session.decide_permission(TOUCH._replace(request_id="q2", call_id="call_2")) is None
-    ) is asked_again
+    ) is is_prompted
 
 
 @pytest.mark.parametrize(("behavior", "became"), [("deny", False), ("ask", None)])
@@ -944,7 +958,9 @@ def test_session_rule_can_be_removed_but_an_initial_rule_cannot():
 
 def test_added_directory_is_allowed_until_removed():
     session = control(policy=build_policy(), mode="acceptEdits")
-    write = ASKED._replace(tool="Write", tool_input={"file_path": "/elsewhere/a", "content": "x"})
+    write = BASH_REQUEST._replace(
+        tool="Write", tool_input={"file_path": "/elsewhere/a", "content": "x"}
+    )
     assert session.decide_permission(write) is None
     folder = {"directories": ["/elsewhere"], "destination": "session"}
     give(
@@ -1073,7 +1089,7 @@ def test_answer_cannot_set_a_forbidden_or_invalid_mode(mode):
 def test_read_only_command_is_allowed_without_a_prompt(state_fields):
     """Permission-parity N5"""
     assert control(policy=build_policy(), **state_fields).decide_permission(
-        ASKED
+        BASH_REQUEST
     ) == PermissionDecision(True)
 
 
@@ -1084,7 +1100,7 @@ def test_ask_rule_prompts_in_bypass_mode():
     )
     assert session.decide_permission(TOUCH) is None
     assert session.decide_permission(
-        ASKED._replace(request_id="q2", call_id="call_2", tool_input={"command": "reboot"})
+        BASH_REQUEST._replace(request_id="q2", call_id="call_2", tool_input={"command": "reboot"})
     ) == PermissionDecision(True)
 
 
@@ -1092,7 +1108,7 @@ def test_session_state_changes_around_a_prompt():
     """C17"""
     session = control(state_events="host")
     session.start_turn("hi")
-    session.decide_permission(ASKED)
+    session.decide_permission(BASH_REQUEST)
     give(session, "uuid-2", behavior="allow")
     session.end_turn()
     lines = [json.loads(line) for line in session.take_output().splitlines()]
@@ -1116,7 +1132,7 @@ def test_permission_answer_is_echoed_if_echoes_are_enabled():
     """C15"""
     for replays in (False, True):
         session = control(echoes_messages=replays)
-        session.decide_permission(ASKED)
+        session.decide_permission(BASH_REQUEST)
         session.take_output()
         give(session, "uuid-1", behavior="allow")
         lines = [json.loads(line) for line in session.take_output().splitlines()]

@@ -24,7 +24,9 @@ from shim.core.claude.hooks.callbacks import (
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 
 CALL = HookEvent("PreToolUse", "call_1", "Bash", {"command": "ls"})
-ASKED = PermissionRequest("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
+BASH_REQUEST = PermissionRequest(
+    "q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"}
+)
 DENY = {
     "hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": "not today"}
 }
@@ -143,7 +145,7 @@ def test_permission_request_waits_for_the_hook_of_its_call():
     session = control(hooks())
     session.hooks.send_callbacks(CALL)
     take_lines(session)
-    assert session.decide_permission(ASKED) is None
+    assert session.decide_permission(BASH_REQUEST) is None
     assert take_lines(session) == []
     assert give(session, "uuid-1", {}) == []
     (question,) = take_lines(session)
@@ -154,17 +156,17 @@ def test_hook_decision_replaces_the_permission_prompt():
     for answer, allow in ((DENY, False), (ALLOW, True)):
         session = control(hooks())
         session.hooks.send_callbacks(CALL)
-        session.decide_permission(ASKED)
+        session.decide_permission(BASH_REQUEST)
         take_lines(session)
         ((permission, decision),) = give(session, "uuid-1", answer)
-        assert permission is ASKED and decision.allow is allow
+        assert permission is BASH_REQUEST and decision.allow is allow
         assert take_lines(session) == []
 
 
 def test_single_hook_denial_overrides_a_later_allow():
     session = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
     session.hooks.send_callbacks(CALL)
-    session.decide_permission(ASKED)
+    session.decide_permission(BASH_REQUEST)
     assert give(session, "uuid-1", DENY) == []
     ((_, decision),) = give(session, "uuid-2", ALLOW)
     assert decision == PermissionDecision(False, message="not today", is_message_for_model=True)
@@ -174,7 +176,7 @@ def test_early_hook_decision_applies_to_a_later_permission_request():
     session = control(hooks())
     session.hooks.send_callbacks(CALL)
     assert give(session, "uuid-1", DENY) == []
-    decision = session.decide_permission(ASKED)
+    decision = session.decide_permission(BASH_REQUEST)
     assert decision is not None and not decision.allow
 
 
@@ -183,7 +185,7 @@ def test_hook_denial_survives_many_open_hooks():
     session.hooks.send_callbacks(CALL)
     for number in range(MAX_OPEN_HOOKS):
         session.hooks.send_callbacks(HookEvent("PostToolUse", f"other{number}", "Bash", {}, "out"))
-    session.decide_permission(ASKED)
+    session.decide_permission(BASH_REQUEST)
     ((_, decision),) = give(session, "uuid-1", DENY)
     assert decision.allow is False
 
@@ -220,7 +222,7 @@ def test_interrupt_denies_a_permission_request_that_waits_for_a_hook():
     session = control(hooks())
     session.start_turn("go")
     session.hooks.send_callbacks(CALL)
-    session.decide_permission(ASKED)
+    session.decide_permission(BASH_REQUEST)
     wishes = session.receive_line(
         b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}'
     )
@@ -240,7 +242,7 @@ def test_callback_is_not_called_after_the_end_of_stdin():
 def test_input_change_of_a_hook_is_preserved_by_a_later_allow():
     session = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
     session.hooks.send_callbacks(CALL)
-    session.decide_permission(ASKED)
+    session.decide_permission(BASH_REQUEST)
     assert give(session, "uuid-1", CHANGE) == []
     ((_, decision),) = give(session, "uuid-2", ALLOW)
     assert decision == PermissionDecision(True, updated_input={"command": "true"})
@@ -282,7 +284,7 @@ def test_hook_denial_waits_for_the_request_if_the_vendor_asks_in_bypass_mode():
     session.hooks.send_callbacks(CALL)
     take_lines(session)
     assert give(session, "uuid-1", DENY) == []
-    assert session.decide_permission(ASKED) == PermissionDecision(
+    assert session.decide_permission(BASH_REQUEST) == PermissionDecision(
         False, message="not today", is_message_for_model=True
     )
 
@@ -290,15 +292,15 @@ def test_hook_denial_waits_for_the_request_if_the_vendor_asks_in_bypass_mode():
 def test_skipping_an_unanswered_hook_sends_the_permission_request():
     session = control(hooks())
     session.hooks.send_callbacks(CALL)
-    session.decide_permission(ASKED)
+    session.decide_permission(BASH_REQUEST)
     take_lines(session)
-    assert session.is_awaiting_hook_decisions(ASKED)
-    assert session.decide_permission_without_hooks(ASKED) is None
+    assert session.is_awaiting_hook_decisions(BASH_REQUEST)
+    assert session.decide_permission_without_hooks(BASH_REQUEST) is None
     (question,) = take_lines(session)
     assert question["request"]["subtype"] == "can_use_tool"
     assert (
-        not session.is_awaiting_hook_decisions(ASKED)
-        and session.decide_permission_without_hooks(ASKED) is None
+        not session.is_awaiting_hook_decisions(BASH_REQUEST)
+        and session.decide_permission_without_hooks(BASH_REQUEST) is None
         and take_lines(session) == []
     )
     assert give(session, "uuid-1", DENY) == []
@@ -313,7 +315,7 @@ def build_permission_answer(**decision):
 
 def test_permission_hook_is_called_beside_the_prompt_and_the_first_answer_counts():
     session = control(PERMISSION_HOOK)
-    assert session.decide_permission(ASKED) is None
+    assert session.decide_permission(BASH_REQUEST) is None
     prompt, hook = take_lines(session)
     assert (prompt["request"]["subtype"], hook["request"]["subtype"]) == (
         "can_use_tool",
@@ -324,7 +326,7 @@ def test_permission_hook_is_called_beside_the_prompt_and_the_first_answer_counts
         == (prompt["request"]["permission_suggestions"])
     )
     (answered,) = give(session, hook["request_id"], build_permission_answer(behavior="allow"))
-    assert answered == PermissionDecided(ASKED, PermissionDecision(True))
+    assert answered == PermissionDecided(BASH_REQUEST, PermissionDecision(True))
     (cancelled,) = take_lines(session)
     assert cancelled == {"type": "control_cancel_request", "request_id": prompt["request_id"]}
     assert give(session, prompt["request_id"], {"behavior": "deny", "message": "no"}) == []
@@ -332,7 +334,7 @@ def test_permission_hook_is_called_beside_the_prompt_and_the_first_answer_counts
 
 def test_late_answer_of_a_permission_hook_has_no_effect():
     session = control(PERMISSION_HOOK)
-    session.decide_permission(ASKED)
+    session.decide_permission(BASH_REQUEST)
     prompt, hook = take_lines(session)
     ((_, decision),) = give(session, prompt["request_id"], {"behavior": "deny", "message": "no"})
     assert not decision.allow
@@ -353,35 +355,35 @@ def test_permission_hook_decides_if_the_frontend_shows_no_prompts():
         ),
     ):
         session = control(PERMISSION_HOOK, answers_prompts=False)
-        assert session.decide_permission(ASKED) is None
+        assert session.decide_permission(BASH_REQUEST) is None
         (hook,) = take_lines(session)
         (answered,) = give(session, hook["request_id"], answer)
-        assert answered == PermissionDecided(ASKED, decision)
+        assert answered == PermissionDecided(BASH_REQUEST, decision)
 
 
 def test_call_is_denied_if_no_permission_hook_decides():
     raw_hooks = hooks("PermissionRequest", None, "hook_0", "hook_1")
     session = control(raw_hooks, answers_prompts=False)
-    session.decide_permission(ASKED)
+    session.decide_permission(BASH_REQUEST)
     first, second = take_lines(session)
     assert give(session, first["request_id"], {"decision": "block"}) == []
     ((_, decision),) = give(session, second["request_id"], {})
     assert not decision.allow and decision == control(
         None, answers_prompts=False
-    ).decide_permission(ASKED)
-    session.decide_permission(ASKED)
-    assert session.decide_permission_without_hooks(ASKED) == decision
+    ).decide_permission(BASH_REQUEST)
+    session.decide_permission(BASH_REQUEST)
+    assert session.decide_permission_without_hooks(BASH_REQUEST) == decision
 
 
 def test_permission_hook_cannot_allow_what_a_rule_or_the_mode_denies():
     session = apply_rules(control(PERMISSION_HOOK), deny=["Bash(rm:*)"])
-    session.decide_permission(ASKED._replace(tool_input={"command": "touch m"}))
+    session.decide_permission(BASH_REQUEST._replace(tool_input={"command": "touch m"}))
     _, hook = take_lines(session)
     changed = build_permission_answer(behavior="allow", updatedInput={"command": "rm x"})
     ((_, decision),) = give(session, hook["request_id"], changed)
     assert not decision.allow
     session = control(PERMISSION_HOOK, mode="dontAsk")
-    assert session.decide_permission(ASKED) is not None and take_lines(session) == []
+    assert session.decide_permission(BASH_REQUEST) is not None and take_lines(session) == []
 
 
 def test_answer_to_another_event_denies_the_call_and_the_message():
@@ -432,16 +434,16 @@ def apply_rules(session, **rules):
 
 def decide_after_hooks(session, hook_decision):
     """Return the outcome of the permission request after the hooks of the settings have decided."""
-    session.decide_permission(ASKED, has_hook_commands=True)
+    session.decide_permission(BASH_REQUEST, has_hook_commands=True)
     assert session.has_undecided_requests
-    return session.apply_hook_decision(ASKED, hook_decision)
+    return session.apply_hook_decision(BASH_REQUEST, hook_decision)
 
 
 def test_hook_ask_decision_overrides_an_allow_rule():
     session = apply_rules(control(hooks()), allow=["Bash"])
     session.hooks.send_callbacks(CALL)
     take_lines(session)
-    session.decide_permission(ASKED)
+    session.decide_permission(BASH_REQUEST)
     assert give(session, "uuid-1", ASKS) == []
     (question,) = take_lines(session)
     assert question["request"]["input"] == {"command": "ls"}
@@ -467,7 +469,7 @@ def test_hook_allow_does_not_override_deny_rules_or_plan_mode():
     ):
         session = apply_rules(control(None, mode=mode), **rules)
         assert decide_after_hooks(session, HookDecision(True))[1].allow is allow
-    changes = ASKED._replace(tool_input={"command": "touch m"})
+    changes = BASH_REQUEST._replace(tool_input={"command": "touch m"})
     session = apply_rules(control(None, mode="plan", answers_prompts=False))
     session.decide_permission(changes, has_hook_commands=True)
     assert not session.apply_hook_decision(changes, HookDecision(True))[1].allow
@@ -495,20 +497,20 @@ def test_input_changed_by_a_hook_is_used_for_rules_and_the_prompt():
 def test_hook_decision_after_an_interrupt_is_ignored():
     session = control(None)
     session.start_turn("go")
-    session.decide_permission(ASKED, has_hook_commands=True)
+    session.decide_permission(BASH_REQUEST, has_hook_commands=True)
     session.receive_line(
         b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}'
     )
-    assert session.apply_hook_decision(ASKED, HookDecision(True)) == (False, None)
+    assert session.apply_hook_decision(BASH_REQUEST, HookDecision(True)) == (False, None)
 
 
 @pytest.mark.parametrize("callback_answer", [ALLOW, {}])
 def test_callback_does_not_release_a_call_while_hook_commands_run(callback_answer):
     session = apply_rules(control(hooks()), allow=["Bash"])
     session.hooks.send_callbacks(CALL)
-    assert session.decide_permission(ASKED, has_hook_commands=True) is None
+    assert session.decide_permission(BASH_REQUEST, has_hook_commands=True) is None
     assert give(session, "uuid-1", callback_answer) == []
-    assert session.apply_hook_decision(ASKED, HookDecision(False, "blocked")) == (
+    assert session.apply_hook_decision(BASH_REQUEST, HookDecision(False, "blocked")) == (
         True,
         PermissionDecision(False, message="blocked", is_message_for_model=True),
     )
@@ -517,11 +519,11 @@ def test_callback_does_not_release_a_call_while_hook_commands_run(callback_answe
 def test_hook_commands_do_not_release_a_call_while_a_callback_is_open():
     session = apply_rules(control(hooks()), allow=["Bash"])
     session.hooks.send_callbacks(CALL)
-    session.decide_permission(ASKED, has_hook_commands=True)
-    assert session.apply_hook_decision(ASKED, HookDecision(True)) == (True, None)
+    session.decide_permission(BASH_REQUEST, has_hook_commands=True)
+    assert session.apply_hook_decision(BASH_REQUEST, HookDecision(True)) == (True, None)
     assert give(session, "uuid-1", DENY) == [
         PermissionDecided(
-            ASKED, PermissionDecision(False, message="not today", is_message_for_model=True)
+            BASH_REQUEST, PermissionDecision(False, message="not today", is_message_for_model=True)
         )
     ]
 
@@ -529,30 +531,30 @@ def test_hook_commands_do_not_release_a_call_while_a_callback_is_open():
 def test_running_hook_commands_of_a_finished_turn_do_not_delay_the_next_call():
     session = apply_rules(control(hooks()), allow=["Bash"])
     session.start_turn("go")
-    session.decide_permission(ASKED, has_hook_commands=True)
+    session.decide_permission(BASH_REQUEST, has_hook_commands=True)
     session.end_turn()
-    assert session.decide_permission(ASKED) == PermissionDecision(True)
+    assert session.decide_permission(BASH_REQUEST) == PermissionDecision(True)
 
 
 def test_late_hook_wait_of_a_finished_turn_does_not_decide_a_request_with_the_same_id():
     session = control(hooks())
-    next_request = ASKED._replace(tool_input={"command": "touch m"})
-    for request in (ASKED, next_request):
+    next_request = BASH_REQUEST._replace(tool_input={"command": "touch m"})
+    for request in (BASH_REQUEST, next_request):
         session.start_turn("go")
         session.hooks.send_callbacks(CALL)
         assert session.decide_permission(request) is None
-        if request is ASKED:
+        if request is BASH_REQUEST:
             session.end_turn()
-    assert session.decide_permission_without_hooks(ASKED) is None
+    assert session.decide_permission_without_hooks(BASH_REQUEST) is None
     assert session.is_awaiting_hook_decisions(next_request)
 
 
 def test_decision_of_hook_commands_does_not_apply_to_another_request():
     session = apply_rules(control(None))
-    second_request = ASKED._replace(request_id="q2", tool_input={"command": "touch m"})
-    for request in (ASKED, second_request):
+    second_request = BASH_REQUEST._replace(request_id="q2", tool_input={"command": "touch m"})
+    for request in (BASH_REQUEST, second_request):
         assert session.decide_permission(request, has_hook_commands=True) is None
-    assert session.apply_hook_decision(ASKED, HookDecision(True))[1].allow
+    assert session.apply_hook_decision(BASH_REQUEST, HookDecision(True))[1].allow
     assert session.is_awaiting_hook_decisions(second_request)
     assert session.apply_hook_decision(second_request, HookDecision()) == (True, None)
     assert session.requests_with_open_prompt == [second_request]
@@ -561,25 +563,25 @@ def test_decision_of_hook_commands_does_not_apply_to_another_request():
 def test_callback_releases_all_requests_about_its_call():
     session = control(hooks())
     session.hooks.send_callbacks(CALL)
-    second_request = ASKED._replace(request_id="q2")
-    for request in (ASKED, second_request):
+    second_request = BASH_REQUEST._replace(request_id="q2")
+    for request in (BASH_REQUEST, second_request):
         session.decide_permission(request)
     answers = give(session, "uuid-1", DENY)
-    assert [answer.request for answer in answers] == [ASKED, second_request]
+    assert [answer.request for answer in answers] == [BASH_REQUEST, second_request]
     assert not any(answer.decision.allow for answer in answers)
 
 
 def test_skipping_callbacks_does_not_skip_running_hook_commands():
     session = apply_rules(control(hooks()), allow=["Bash"])
     session.hooks.send_callbacks(CALL)
-    session.decide_permission(ASKED, has_hook_commands=True)
-    assert session.decide_permission_without_hooks(ASKED) is None
-    assert session.is_awaiting_hook_decisions(ASKED)
+    session.decide_permission(BASH_REQUEST, has_hook_commands=True)
+    assert session.decide_permission_without_hooks(BASH_REQUEST) is None
+    assert session.is_awaiting_hook_decisions(BASH_REQUEST)
 
 
 def test_hook_denial_after_the_prompt_overrides_the_answer_of_a_person():
     session = control(hooks())
-    session.decide_permission(ASKED)
+    session.decide_permission(BASH_REQUEST)
     (question,) = take_lines(session)
     session.hooks.send_callbacks(CALL._replace(tool_input={"command": "touch m"}))
     (callback,) = take_lines(session)
@@ -597,7 +599,7 @@ def test_call_is_denied_if_its_input_is_too_large_for_the_hook():
     session = control(hooks(), max_line_bytes=50_000)
     session.hooks.send_callbacks(LARGE)
     assert take_lines(session) == []
-    decision = session.decide_permission(ASKED)
+    decision = session.decide_permission(BASH_REQUEST)
     assert decision is not None and not decision.allow and "too large" in decision.message
 
 

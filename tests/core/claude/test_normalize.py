@@ -12,7 +12,7 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import dump_json
 
 S = "851d713a-886d-4d24-bc21-276f94dd1653"
-ROOM = 2000
+MAX_BYTES = 2000
 TEXT = {"type": "text", "text": "hi"}
 DELTA = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hi"}}
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "session_id": S, "uuid": "u"}
@@ -32,7 +32,7 @@ def normalizer(stored_texts):
         stored_texts.append(text)
         return "/spill/1.txt"
 
-    return ClaudeEventNormalizer(Diagnostics(), lambda: f"u{next(numbers)}", ROOM, keep)
+    return ClaudeEventNormalizer(Diagnostics(), lambda: f"u{next(numbers)}", MAX_BYTES, keep)
 
 
 def assistant(*content, **message):
@@ -124,7 +124,7 @@ def test_long_text_is_split_into_several_lines(normalizer, kind):
         }
     lines = list(normalizer.split_long_event(event))
     assert len(lines) > 1 and len({line["uuid"] for line in lines}) == len(lines)
-    assert all(len(dump_json(line)) <= ROOM for line in lines)
+    assert all(len(dump_json(line)) <= MAX_BYTES for line in lines)
     texts = [json.loads(dump_json(line)) for line in lines]
     if kind == "assistant":
         assert "".join(line["message"]["content"][0]["text"] for line in texts) == text
@@ -137,6 +137,6 @@ def test_long_tool_result_is_truncated_and_stored(normalizer, stored_texts):
     (line,) = normalizer.split_long_event(
         {"type": "user", "message": {"role": "user", "content": [block]}}
     )
-    assert len(dump_json(line)) <= ROOM
+    assert len(dump_json(line)) <= MAX_BYTES
     assert "/spill/1.txt" in line["message"]["content"][0]["content"]
     assert stored_texts == ["x" * 5000]

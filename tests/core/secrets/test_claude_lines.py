@@ -138,15 +138,14 @@ def test_buffered_text_is_emitted_when_a_call_is_forbidden():
 
 
 def test_tool_input_deltas_are_merged_into_a_single_redacted_delta():
-    given_input = json.dumps({"command": f'say "{GITHUB}"', "password": "hunter2"})
+    tool_input = json.dumps({"command": f'say "{GITHUB}"', "password": "hunter2"})
     block = stream(
         type="content_block_start",
         index=0,
         content_block={"type": "tool_use", "id": "t", "name": "Bash"},
     )
     pieces = [
-        delta(partial_json=given_input[start : start + 5])
-        for start in range(0, len(given_input), 5)
+        delta(partial_json=tool_input[start : start + 5]) for start in range(0, len(tool_input), 5)
     ]
     output_lines = run(
         INIT, OPEN[0], block, *pieces, call("t"), *STOP, build_tool_result("t"), result()
@@ -216,10 +215,10 @@ def test_planted_secret_is_redacted_for_any_delta_boundaries(at, name):
 def test_collected_and_grown_lines_stay_within_the_line_limit(monkeypatch, small):
     if small:
         monkeypatch.setattr(redacted_lines, "MAX_INPUT_CHARS", 500)
-    given_input = json.dumps({"content": "x" * 30_000, "key": f"so {GITHUB} it is"})
+    tool_input = json.dumps({"content": "x" * 30_000, "key": f"so {GITHUB} it is"})
     pieces = [
-        delta(partial_json=given_input[start : start + 1000])
-        for start in range(0, len(given_input), 1000)
+        delta(partial_json=tool_input[start : start + 1000])
+        for start in range(0, len(tool_input), 1000)
     ]
     translation = create_standalone_child_stream(
         "claude", include_partial_messages=True, stable_ids=True, redact=True, max_line_bytes=10_000
@@ -233,4 +232,4 @@ def test_collected_and_grown_lines_stay_within_the_line_limit(monkeypatch, small
     )
     check_frames(output, limit=10_000)
     collected = "".join(fragments(output.decode().splitlines(), "partial_json"))
-    assert collected.replace(" ", "") == given_input.replace(GITHUB, MARK).replace(" ", "")
+    assert collected.replace(" ", "") == tool_input.replace(GITHUB, MARK).replace(" ", "")

@@ -82,8 +82,8 @@ REACH: dict[str, Callable[[Turn], None]] = {
 
 INIT, END = ["init"], ["end:success", "."]
 START = [*INIT, "system:status"]
-TEXT_SAID = ["text:t", "stop"]
-THOUGHT_SAID = ["think:h", "stop"]
+TEXT_LINES = ["text:t", "stop"]
+THINKING_LINES = ["think:h", "stop"]
 STOP = ["done:end_turn"]
 
 CELLS: dict[tuple[str, str], list[str]] = {
@@ -102,16 +102,16 @@ CELLS: dict[tuple[str, str], list[str]] = {
     (MESSAGE, TEXT): ["open:text"],
     (MESSAGE, THINKING): ["open:thinking"],
     (MESSAGE, CLOSED): [*STOP, "end:success m", "."],
-    (TEXT, READY): [*TEXT_SAID, *STOP],
-    (TEXT, MESSAGE): TEXT_SAID,
-    (TEXT, TEXT): [*TEXT_SAID, "open:text"],
-    (TEXT, THINKING): [*TEXT_SAID, "open:thinking"],
-    (TEXT, CLOSED): [*TEXT_SAID, *STOP, "end:success t", "."],
-    (THINKING, READY): [*THOUGHT_SAID, *STOP],
-    (THINKING, MESSAGE): THOUGHT_SAID,
-    (THINKING, TEXT): [*THOUGHT_SAID, "open:text"],
-    (THINKING, THINKING): [*THOUGHT_SAID, "open:thinking"],
-    (THINKING, CLOSED): [*THOUGHT_SAID, *STOP, *END],
+    (TEXT, READY): [*TEXT_LINES, *STOP],
+    (TEXT, MESSAGE): TEXT_LINES,
+    (TEXT, TEXT): [*TEXT_LINES, "open:text"],
+    (TEXT, THINKING): [*TEXT_LINES, "open:thinking"],
+    (TEXT, CLOSED): [*TEXT_LINES, *STOP, "end:success t", "."],
+    (THINKING, READY): [*THINKING_LINES, *STOP],
+    (THINKING, MESSAGE): THINKING_LINES,
+    (THINKING, TEXT): [*THINKING_LINES, "open:text"],
+    (THINKING, THINKING): [*THINKING_LINES, "open:thinking"],
+    (THINKING, CLOSED): [*THINKING_LINES, *STOP, *END],
     (ECHO, READY): [],
     (ECHO, MESSAGE): ["start"],
     (ECHO, TEXT): ["start", "open:text"],

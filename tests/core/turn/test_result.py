@@ -13,13 +13,13 @@ from shim.core.turn.outcome import STDERR_EXCERPT_CHARS, ChildExit
 
 NO_USAGE = dict(NOTHING)
 
-OK, ONE, INT, TERM = (
+OK, FAILED, INT, TERM = (
     ChildExit(code=0),
     ChildExit(code=1),
     ChildExit(code=130),
     ChildExit(signal="SIGTERM"),
 )
-EXITS = [OK, ONE, INT, TERM, None]
+EXITS = [OK, FAILED, INT, TERM, None]
 
 
 def outcome(stage: Stage, kind: str) -> None:
@@ -50,8 +50,8 @@ TABLE = [
     ("ended", OK, "", "clean", False, "success", "completed"),
     ("ended", OK, AUTH, "clean", False, "success", "completed"),
     ("ended", None, "", "clean", False, "success", "completed"),
-    ("ended", ONE, "", "exit_code", True, "error_during_execution", "model_error"),
-    ("ended", ONE, AUTH, "exit_code", True, "error_during_execution", "model_error"),
+    ("ended", FAILED, "", "exit_code", True, "error_during_execution", "model_error"),
+    ("ended", FAILED, AUTH, "exit_code", True, "error_during_execution", "model_error"),
     ("ended", INT, "", "exit_code", True, "error_during_execution", "model_error"),
     ("ended", TERM, "", "signal", True, "error_during_execution", "model_error"),
     *(
@@ -76,7 +76,7 @@ TABLE = [
     ("nothing", OK, "", "truncated", True, "error_during_execution", "model_error"),
     ("nothing", None, "", "truncated", True, "error_during_execution", "model_error"),
     ("nothing", OK, "some warning", "truncated", True, "error_during_execution", "model_error"),
-    ("nothing", ONE, "", "exit_code", True, "error_during_execution", "model_error"),
+    ("nothing", FAILED, "", "exit_code", True, "error_during_execution", "model_error"),
     (
         "nothing",
         INT,
@@ -88,7 +88,7 @@ TABLE = [
     ),
     ("nothing", TERM, "", "signal", True, "error_during_execution", "model_error"),
     ("nothing", TERM, AUTH, "signal", True, "error_during_execution", "model_error"),
-    ("nothing", ONE, AUTH, "auth", True, "success", "api_error"),
+    ("nothing", FAILED, AUTH, "auth", True, "success", "api_error"),
     ("nothing", OK, AUTH, "auth", True, "success", "api_error"),
 ]
 
@@ -140,7 +140,7 @@ def test_interrupt_overrides_any_other_outcome_in_any_order(other, first):
     stage = Stage()
     for kind in ("interrupted", other) if first else (other, "interrupted"):
         outcome(stage, kind)
-    assert result(stage, ONE)["shim"]["cause"] == "interrupted"
+    assert result(stage, FAILED)["shim"]["cause"] == "interrupted"
 
 
 def test_last_end_event_sets_the_result():
@@ -160,15 +160,15 @@ def test_last_end_event_sets_the_result():
         ("nothing", OK, "", "demo exited with code 0 before it finished"),
         (
             "nothing",
-            ONE,
+            FAILED,
             "  the reason\n",
             "demo exited with code 1 before it finished: the reason",
         ),
         ("nothing", TERM, "", "demo was ended by SIGTERM before it finished"),
         ("nothing", None, "", "demo was ended before it finished"),
-        ("ended", ONE, "", "demo reported success, but exited with code 1"),
+        ("ended", FAILED, "", "demo reported success, but exited with code 1"),
         ("ended", TERM, "why", "demo reported success, but was ended by SIGTERM: why"),
-        ("failed", ONE, "not this", "it broke"),
+        ("failed", FAILED, "not this", "it broke"),
         ("interrupted", INT, "not this", "[Request interrupted by user]"),
     ],
 )
@@ -182,7 +182,7 @@ def test_error_text_describes_outcome_and_exit(kind, child_exit, stderr, text):
 def test_long_stderr_is_shortened_to_head_and_tail_in_the_error():
     """Usage texts put the reason first, stack traces last."""
     stage = Stage()
-    line = result(stage, ONE, "FIRST" + "x" * 100_000 + "LAST")
+    line = result(stage, FAILED, "FIRST" + "x" * 100_000 + "LAST")
     (text,) = line["errors"]
     assert "FIRST" in text and text.endswith("LAST") and "…" in text
     assert len(text) < STDERR_EXCERPT_CHARS + 200
@@ -191,7 +191,7 @@ def test_long_stderr_is_shortened_to_head_and_tail_in_the_error():
 def test_control_characters_of_stderr_are_escaped():
     """Threat: escape sequences for a terminal in errors."""
     stage = Stage()
-    (text,) = result(stage, ONE, "\x1b[33mWarning\x1b[0m \x07")["errors"]
+    (text,) = result(stage, FAILED, "\x1b[33mWarning\x1b[0m \x07")["errors"]
     assert text.endswith("Warning \\x07")  # colours have no meaning
 
 
@@ -200,7 +200,7 @@ def test_api_failure_writes_a_synthetic_message_and_a_success_result():
     stage = Stage()
     stage.turn.record_vendor_session_info(session_id="s")
     stage.turn.record_failure("401 Incorrect API key provided: dummy.")
-    stage.turn.close(ONE, "")
+    stage.turn.close(FAILED, "")
     init, error, line, _ = stage.take_lines()
     assert init["type"] == "system"
     assert error["message"]["model"] == "<synthetic>"
@@ -225,21 +225,21 @@ def test_api_failure_writes_a_synthetic_message_and_a_success_result():
 def test_api_error_prefix_is_not_repeated():
     stage = Stage()
     stage.turn.record_failure("API Error: 500 oops", api=True)
-    assert result(stage, ONE)["result"] == "API Error: 500 oops"
+    assert result(stage, FAILED)["result"] == "API Error: 500 oops"
 
 
 @pytest.mark.parametrize("api", [True, False])
 def test_api_argument_overrides_api_error_detection(api):
     stage = Stage()
     stage.turn.record_failure("429 Too many requests" if not api else "who knows", api=api)
-    assert (result(stage, ONE)["subtype"] == "success") is api
+    assert (result(stage, FAILED)["subtype"] == "success") is api
 
 
 def test_failure_without_text_still_has_an_error_text():
     """The TypeScript SDK reads `errors[0]`."""
     stage = Stage()
     stage.turn.record_failure("")
-    (text,) = result(stage, ONE)["errors"]
+    (text,) = result(stage, FAILED)["errors"]
     assert text
 
 
@@ -281,14 +281,14 @@ def test_cut_stream_is_retried_only_before_a_tool_call(acted):
 
 def test_session_that_did_not_start_has_zero_turns():
     """Contract 5.10."""
-    assert result(Stage(), ONE, "no such session")["num_turns"] == 0
+    assert result(Stage(), FAILED, "no such session")["num_turns"] == 0
 
 
 def test_session_with_an_api_failure_has_a_single_turn():
     """Contract 5.8."""
     stage = Stage()
     stage.turn.record_failure("401 Unauthorized")
-    assert result(stage, ONE)["num_turns"] == 1
+    assert result(stage, FAILED)["num_turns"] == 1
 
 
 def test_interrupt_adds_a_turn():
@@ -482,7 +482,7 @@ def test_failed_turn_reports_complete_usage():
         "output_tokens": 4,
     }
     stage.turn.record_failure("it broke", usage=usage, duration_ms=9)
-    line = result(stage, ONE)
+    line = result(stage, FAILED)
     assert (line["usage"], line["duration_ms"]) == (usage, 9)
 
 

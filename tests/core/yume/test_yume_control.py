@@ -27,7 +27,7 @@ from shim.core.yume.control import (
 )
 from shim.core.yume.encoder import YumeEncoder
 
-ASKED = PermissionRequest("r1", "c1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
+BASH_REQUEST = PermissionRequest("r1", "c1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 
 
 def open_control(
@@ -54,7 +54,7 @@ def test_answer_of_a_permission_hook_does_not_change_the_mode():
     hook = SettingsHook("", "run", event="PermissionRequest")
     control = open_control(mode="acceptEdits", event_hooks=(hook,))
     control.start_turn("go")
-    control.decide_permission(ASKED)
+    control.decide_permission(BASH_REQUEST)
     (call,) = control.hooks.take_permission_calls()
     output = {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow"}}
     stdout = json.dumps({"hookSpecificOutput": output})
@@ -147,12 +147,12 @@ def test_interrupt_is_ignored_without_a_running_turn():
 def test_interrupt_denies_the_open_permission_request():
     control = open_control()
     control.start_turn("hi")
-    control.decide_permission(ASKED)
+    control.decide_permission(BASH_REQUEST)
     denied, interrupt = receive(control, {"type": "interrupt"})
     assert (
         denied
         == PermissionDecided(
-            ASKED, PermissionDecision(False, message=TURN_STOPPED_TEXT, ends_turn=True)
+            BASH_REQUEST, PermissionDecision(False, message=TURN_STOPPED_TEXT, ends_turn=True)
         )
         and interrupt == InterruptRequested()
     )
@@ -214,7 +214,7 @@ def test_tool_call_is_written_before_its_permission_request():
     encoder.write_tool_call("c0", "Bash", {})
     encoder.write_tool_call("c1", "Bash", {"command": "ls"})
     assert b'"id":"c1"' not in encoder.take_bytes()
-    assert control.decide_permission(ASKED) is None and control.has_undecided_requests
+    assert control.decide_permission(BASH_REQUEST) is None and control.has_undecided_requests
     assert b'"id":"c1"' in control.take_output()
 
 
@@ -234,9 +234,9 @@ def test_tool_call_is_written_before_its_permission_request():
 )
 def test_r14_only_true_approves_a_call(frame, decision):
     control = open_control()
-    control.decide_permission(ASKED)
+    control.decide_permission(BASH_REQUEST)
     assert receive(control, {"type": "tool_approval", "id": "c1"} | frame) == [
-        PermissionDecided(ASKED, decision)
+        PermissionDecided(BASH_REQUEST, decision)
     ]
     assert not control.has_undecided_requests
 
@@ -244,7 +244,7 @@ def test_r14_only_true_approves_a_call(frame, decision):
 @pytest.mark.parametrize("call_id", ["c2", "r1", None, 7])
 def test_approval_with_another_call_id_is_ignored_with_a_warning(call_id):
     control = open_control()
-    control.decide_permission(ASKED)
+    control.decide_permission(BASH_REQUEST)
     assert receive(control, {"type": "tool_approval", "id": call_id, "approved": True}) == []
     assert control.has_undecided_requests and control.warnings
 
@@ -254,9 +254,9 @@ def test_early_approval_is_stored_for_a_single_permission_request(approved):
     control = open_control()
     control.start_turn("hi")
     assert receive(control, {"type": "tool_approval", "id": "c1", "approved": approved}) == []
-    decision = control.decide_permission(ASKED)
+    decision = control.decide_permission(BASH_REQUEST)
     assert decision is not None and decision.allow is approved
-    assert control.decide_permission(ASKED) is None, "once"
+    assert control.decide_permission(BASH_REQUEST) is None, "once"
 
 
 @pytest.mark.parametrize("how", ["asked", "early", "expired"])
@@ -266,14 +266,14 @@ def test_repeated_approval_does_not_answer_a_later_permission_request(how):
     approval = {"type": "tool_approval", "id": "c1", "approved": True}
     if how == "early":
         receive(control, approval)
-    control.decide_permission(ASKED)
+    control.decide_permission(BASH_REQUEST)
     if how == "asked":
         receive(control, approval)
     elif how == "expired":
-        control.expire_prompt(ASKED)
+        control.expire_prompt(BASH_REQUEST)
     assert receive(control, approval) == [] and control.warnings
-    assert control.decide_permission(ASKED) is None
-    assert receive(control, approval) == [PermissionDecided(ASKED, PermissionDecision(True))]
+    assert control.decide_permission(BASH_REQUEST) is None
+    assert receive(control, approval) == [PermissionDecided(BASH_REQUEST, PermissionDecision(True))]
 
 
 def test_early_approval_expires_at_the_end_of_its_turn():
@@ -282,55 +282,59 @@ def test_early_approval_expires_at_the_end_of_its_turn():
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
     control.end_turn()
     control.start_turn("again")
-    assert control.decide_permission(ASKED) is None
+    assert control.decide_permission(BASH_REQUEST) is None
 
 
 def test_early_approval_is_ignored_if_the_frontend_answers_no_prompts():
     control = open_control(answers_prompts=False)
     control.start_turn("hi")
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
-    decision = control.decide_permission(ASKED)
+    decision = control.decide_permission(BASH_REQUEST)
     assert decision is not None and not decision.allow
 
 
 def test_second_approval_of_a_call_is_ignored():
     control = open_control()
-    control.decide_permission(ASKED)
+    control.decide_permission(BASH_REQUEST)
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
     assert receive(control, {"type": "tool_approval", "id": "c1", "approved": True}) == []
 
 
 def test_r14_expired_permission_request_is_denied_once():
     control = open_control()
-    control.decide_permission(ASKED)
-    assert control.expire_prompt(ASKED) == PermissionDecision(False, message=APPROVAL_TIMEOUT_TEXT)
-    assert control.expire_prompt(ASKED) is None
+    control.decide_permission(BASH_REQUEST)
+    assert control.expire_prompt(BASH_REQUEST) == PermissionDecision(
+        False, message=APPROVAL_TIMEOUT_TEXT
+    )
+    assert control.expire_prompt(BASH_REQUEST) is None
     assert receive(control, {"type": "tool_approval", "id": "c1", "approved": True}) == []
 
 
 def test_answered_permission_request_does_not_expire():
     control = open_control()
-    control.decide_permission(ASKED)
+    control.decide_permission(BASH_REQUEST)
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
-    assert control.expire_prompt(ASKED) is None
+    assert control.expire_prompt(BASH_REQUEST) is None
 
 
 def test_permission_request_is_denied_if_the_frontend_answers_no_prompts():
-    decision = open_control(answers_prompts=False).decide_permission(ASKED)
-    assert decision is not None and not decision.allow and decision.needs_notice
+    decision = open_control(answers_prompts=False).decide_permission(BASH_REQUEST)
+    assert decision is not None and not decision.allow and not decision.frontend_knows
 
 
 def test_closed_input_denies_open_and_later_permission_requests():
     control = open_control()
-    control.decide_permission(ASKED)
+    control.decide_permission(BASH_REQUEST)
     assert control.close_input() == [
-        PermissionDecided(ASKED, PermissionDecision(False, message=STREAM_CLOSED_TEXT))
+        PermissionDecided(BASH_REQUEST, PermissionDecision(False, message=STREAM_CLOSED_TEXT))
     ]
-    assert control.decide_permission(ASKED) == PermissionDecision(False, message=STREAM_CLOSED_TEXT)
+    assert control.decide_permission(BASH_REQUEST) == PermissionDecision(
+        False, message=STREAM_CLOSED_TEXT
+    )
 
 
 def test_call_with_too_large_input_is_denied_despite_an_early_approval():
-    huge = ASKED._replace(tool_input={"command": "x" * 200_000})
+    huge = BASH_REQUEST._replace(tool_input={"command": "x" * 200_000})
     control = open_control()
     control.start_turn("hi")
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
@@ -344,30 +348,30 @@ def apply_policy(control, **rules):
 
 
 def test_person_approves_a_call_that_only_the_mode_allows():
-    assert apply_policy(open_control()).decide_permission(ASKED) is None
+    assert apply_policy(open_control()).decide_permission(BASH_REQUEST) is None
     unattended = apply_policy(open_control(answers_prompts=False))
-    assert unattended.decide_permission(ASKED) == PermissionDecision(True)
+    assert unattended.decide_permission(BASH_REQUEST) == PermissionDecision(True)
     allowed_by_rule = apply_policy(open_control(), allow=["Bash"])
-    assert allowed_by_rule.decide_permission(ASKED) == PermissionDecision(True)
+    assert allowed_by_rule.decide_permission(BASH_REQUEST) == PermissionDecision(True)
 
 
 def test_question_to_the_user_is_denied_even_if_a_rule_allows_it():
     control = apply_policy(open_control(), allow=["AskUserQuestion"])
-    decision = control.decide_permission(ASKED._replace(tool="AskUserQuestion"))
-    assert decision == PermissionDecision(False, message=CANNOT_ANSWER_TEXT, needs_notice=True)
+    decision = control.decide_permission(BASH_REQUEST._replace(tool="AskUserQuestion"))
+    assert decision == PermissionDecision(False, message=CANNOT_ANSWER_TEXT, frontend_knows=False)
 
 
 def test_call_whose_input_a_hook_changed_is_denied_with_the_reason_of_the_hook():
     control = apply_policy(open_control(), ask=["Bash(touch:*)"])
-    control.decide_permission(ASKED, has_hook_commands=True)
+    control.decide_permission(BASH_REQUEST, has_hook_commands=True)
     hook_decision = HookDecision(True, "safer", {"command": "touch b"})
-    assert control.apply_hook_decision(ASKED, hook_decision) == (
+    assert control.apply_hook_decision(BASH_REQUEST, hook_decision) == (
         True,
         PermissionDecision(False, message="safer", needs_notice=True, is_message_for_model=True),
     )
 
 
 def test_refused_call_is_denied_without_a_permission_prompt():
-    assert open_control().decide_permission(ASKED._replace(refusal="no")) == PermissionDecision(
-        False, message="no"
-    )
+    assert open_control().decide_permission(
+        BASH_REQUEST._replace(refusal="no")
+    ) == PermissionDecision(False, message="no")
