@@ -16,7 +16,7 @@ from shim.bridge.client import connect_to_session_blocking
 from shim.bridge.registry import SessionRecord
 from shim.core.bridge.frames import WATCH
 
-BEGUN = re.compile(r"backgrounded · ([0-9a-f]{8})")
+STARTED_LINE = re.compile(r"backgrounded · ([0-9a-f]{8})")
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Living:
 @contextmanager
 def start_session(sandbox: Sandbox, prompt: str, *flags: str) -> Iterator[Living]:
     """Start a session with `claude --bg`, and wait for its first answer. It is stopped at the end."""
-    (session_id,) = BEGUN.findall(_run_claude(sandbox, "--bg", prompt, *flags))
+    (session_id,) = STARTED_LINE.findall(_run_claude(sandbox, "--bg", prompt, *flags))
     (record,) = registry.list_sessions_by_id_prefix(session_id, sandbox.environment)
     session = Living(sandbox, record.session_id)
     session.wait_until_idle()

@@ -28,7 +28,7 @@ from programs import install_program
 from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, Vendor
 
 VENDORS = (GEMINI, OPENCODE, PI, COPILOT, KIMI, CODEX)
-WAYS = ("one-way", "two-way")
+DRIVERS = ("one-way", "two-way")
 TALK = (
     "--verbose",
     "--input-format",
@@ -91,19 +91,19 @@ def measure_vendor(vendor: Vendor, pairs: int) -> None:
         config_text = (
             config_file.read_text() if config_file.exists() else f"[vendors.{vendor.name}]\n"
         )
-        times_by_way: dict[str, list[Times]] = {way: [] for way in WAYS}
-        for way in WAYS:
+        times_by_driver: dict[str, list[Times]] = {way: [] for way in DRIVERS}
+        for way in DRIVERS:
             (root / f"{way}.toml").write_text(f'{config_text}driver = "{way}"\n')
         for pair in range(pairs + 1):
-            for way in WAYS if pair % 2 else reversed(WAYS):
+            for way in DRIVERS if pair % 2 else reversed(DRIVERS):
                 times = time_conversation(
                     command, environment | {"SHIM_CONFIG": str(root / f"{way}.toml")}, folder
                 )
                 if pair:  # the first round warms the caches
-                    times_by_way[way].append(times)
+                    times_by_driver[way].append(times)
         for name in Times._fields:
             baseline_times, two = (
-                [getattr(times, name) for times in times_by_way[way]] for way in WAYS
+                [getattr(times, name) for times in times_by_driver[way]] for way in DRIVERS
             )
             later = statistics.median(b - a for a, b in zip(baseline_times, two, strict=True))
             label = {

@@ -15,10 +15,10 @@ from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, PI, QWEN, Vendor
 
 # Tests that do not depend on Node are not run with two versions of it.
 NEW_NODE = (PYTHON, PYTHON_OLDEST, TYPESCRIPT)
-STANDING = (PYTHON, ACPS[-1])  # each represents all clients of its kind
+REPRESENTATIVES = (PYTHON, ACPS[-1])  # each represents all clients of its kind
 OTHERS = (*BEFORE, ACPS[0])  # each is the last version under its name
 # One vendor for each driver. gemini uses the Agent Client Protocol.
-DRIVEN = (QWEN, PI, CODEX, GEMINI)
+DRIVER_VENDORS = (QWEN, PI, CODEX, GEMINI)
 # The clients for tests of everything that two-way vendors support.
 TALKERS = (PYTHON, TYPESCRIPT, ACPS[-1])
 
@@ -52,10 +52,10 @@ def add_scenario(
         for client in clients:
             for cli in CLIS:
                 usual = not (cli.brief or cli.is_dialog_only) or (
-                    cli.brief and brief and client in (*STANDING, *OTHERS)
+                    cli.brief and brief and client in (*REPRESENTATIVES, *OTHERS)
                 )
                 is_dialog_cell = dialog and client in TALKERS and cli.vendor.two_way
-                if (cli.outdated and not basic) or not (usual or is_dialog_cell):
+                if (cli.has_newer_version and not basic) or not (usual or is_dialog_cell):
                     continue
                 later = not usual or _is_full_only(
                     client, cli, older, everywhere, passed=passed or everywhere
@@ -85,8 +85,11 @@ def add_dialog(
     def decorate_test(test: Test) -> Test:
         cells = []
         for client in clients:
-            for cli in (BARE, *(cli for cli in CLIS if not cli.outdated and able(cli.vendor))):
-                is_tested = cli.vendor is QWEN or (everywhere and cli.vendor in DRIVEN)
+            for cli in (
+                BARE,
+                *(cli for cli in CLIS if not cli.has_newer_version and able(cli.vendor)),
+            ):
+                is_tested = cli.vendor is QWEN or (everywhere and cli.vendor in DRIVER_VENDORS)
                 soon = client is PYTHON and is_tested and not later
                 cells.append(_build_cell(client, cli, asks, not soon))
         return pytest.mark.scenario(title)(pytest.mark.parametrize(("client", "cli"), cells)(test))
@@ -111,13 +114,13 @@ def _is_full_only(
     passes its lines through. qwen takes twice the time of pi. Scenarios with `passed` test these,
     and the real claude alone with the Python client.
     """
-    if client not in STANDING:
+    if client not in REPRESENTATIVES:
         return cli.vendor is not PI or (client is not TYPESCRIPT and client not in older)
     if cli.bare:
         return client is not PYTHON or not passed
     if cli.vendor in (CLAUDE_ITSELF, QWEN) and not passed:
         return True
-    return (cli.brief or cli.outdated) and not everywhere
+    return (cli.brief or cli.has_newer_version) and not everywhere
 
 
 def _list_skip_marks(client: Client, cli: Cli, asks: bool) -> Sequence[pytest.MarkDecorator]:

@@ -49,7 +49,7 @@ class Cli:
     is_dialog_only: bool = False
 
     @property
-    def outdated(self) -> bool:
+    def has_newer_version(self) -> bool:
         """Return whether a newer version of the same program is tested too."""
         return self.vendor is PI_CUMULATIVE
 

@@ -71,7 +71,7 @@ class FieldRow(NamedTuple):
     ours: object
 
     @property
-    def verdict(self) -> str:
+    def comparison(self) -> str:
         if self.ours is MISSING:
             return "missing in ours"
         if self.real is MISSING:
@@ -162,11 +162,11 @@ def print_rows(title: str, rows: Sequence[FieldRow]) -> None:
     """Print one table of fields. Equal fields are named in one line below it."""
     print_line(f"\n### {title}\n\n| field | verdict | real | ours |\n|---|---|---|---|")
     for row in rows:
-        if row.verdict != "equal":
+        if row.comparison != "equal":
             print_line(
-                f"| {row.path} | {row.verdict} | {_shorten(row.real)} | {_shorten(row.ours)} |"
+                f"| {row.path} | {row.comparison} | {_shorten(row.real)} | {_shorten(row.ours)} |"
             )
-    equal_paths = [row.path for row in rows if row.verdict == "equal"]
+    equal_paths = [row.path for row in rows if row.comparison == "equal"]
     print_line(f"\nequal: {', '.join(equal_paths) or '–'}")
 
 

@@ -200,13 +200,13 @@ def _check_events(run: DropInRun) -> None:
     are closed.
     """
     message_blocks: list[Line] | None = None  # the blocks of the open reply
-    block_open = said_whole = False
+    block_open = has_full_line = False
     for line in run.lines:
         if line["type"] == "assistant" and line["message"]["model"] != "<synthetic>":
-            assert message_blocks is not None and block_open and not said_whole
+            assert message_blocks is not None and block_open and not has_full_line
             (block,) = line["message"]["content"]
             assert block["type"] == message_blocks[-1]["type"]
-            said_whole = True
+            has_full_line = True
         if line["type"] != "stream_event":
             continue
         assert line["parent_tool_use_id"] is None
@@ -222,19 +222,19 @@ def _check_events(run: DropInRun) -> None:
                     and event["index"] == len(message_blocks)
                 )
                 message_blocks.append(event["content_block"])
-                block_open, said_whole = True, False
+                block_open, has_full_line = True, False
             case "content_block_delta":
                 assert (
                     message_blocks is not None
                     and block_open
                     and event["index"] == len(message_blocks) - 1
-                    and not said_whole
+                    and not has_full_line
                 )
             case "content_block_stop":
                 assert (
                     message_blocks is not None
                     and block_open
-                    and said_whole
+                    and has_full_line
                     and event["index"] == len(message_blocks) - 1
                 )
                 block_open = False

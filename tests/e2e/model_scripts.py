@@ -54,8 +54,8 @@ ERROR_MESSAGES = {
     500: "The server had an error while a test was watching.",
 }
 ERROR_MESSAGE = ERROR_MESSAGES[ERROR_STATUS]
-AGAIN = "with exactly this input: "
-SLOW_WORDS = 150
+RETRY_PREFIX = "with exactly this input: "
+SLOW_WORD_COUNT = 150
 SLOW_INTERVAL = 0.2
 PIECE = 9  # characters per chunk; replies and tool arguments are longer
 
@@ -350,7 +350,7 @@ class ScriptedServer:
 
     def stream_slow_text(self) -> Iterator[str]:
         """Yield a slow reply. It ends early when the server stops."""
-        for number in range(SLOW_WORDS):
+        for number in range(SLOW_WORD_COUNT):
             yield f"word{number} "
             if self.stopping.wait(SLOW_INTERVAL):
                 return
@@ -390,7 +390,7 @@ def _build_calls(request: ModelRequest, number: int) -> Iterator[ScriptedCall]:
     """
     called, build_input = _find_tool(request.script, request.offered)
     if request.tool_result is not None:
-        _, separator, call_json = request.tool_result.partition(AGAIN)
+        _, separator, call_json = request.tool_result.partition(RETRY_PREFIX)
         if separator:
             yield ScriptedCall(
                 f"call_{number}", called, json.JSONDecoder().raw_decode(call_json)[0]

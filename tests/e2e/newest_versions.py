@@ -57,7 +57,7 @@ HELP_PAGES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "opencode": (("run", "--help"), ("acp", "--help")),
 }
 # Versions that are pinned because they are old, and packages that other pins bring.
-KEPT = {"acp-before", "acp-oldest", "claude-code-1", PI_CUMULATIVE.package, "oldest", "before"}
+OLD_PINS = {"acp-before", "acp-oldest", "claude-code-1", PI_CUMULATIVE.package, "oldest", "before"}
 
 # Vendors whose programs cannot use a scripted model, and their npm packages.
 UNSCRIPTED = {"amp": "@ampcode/cli", "kilo": "@kilocode/cli"}
@@ -423,7 +423,7 @@ def list_checks() -> dict[str, Callable[[], VersionReport]]:
     vendors = [
         vendor
         for vendor in (*VENDORS, VIBE, KIMI, kimi_code, DROID, CLINE, CLAUDE_ITSELF)
-        if vendor.package not in KEPT
+        if vendor.package not in OLD_PINS
     ]
     checks: dict[str, Callable[[], VersionReport]] = {
         vendor.name: (lambda vendor=vendor: check_vendor(vendor)) for vendor in vendors
@@ -432,7 +432,7 @@ def list_checks() -> dict[str, Callable[[], VersionReport]]:
         name: (lambda name=name, package=package: check_unscripted(name, package))
         for name, package in UNSCRIPTED.items()
     }
-    others = {*KEPT, *UNSCRIPTED.values(), *(vendor.package for vendor in vendors)}
+    others = {*OLD_PINS, *UNSCRIPTED.values(), *(vendor.package for vendor in vendors)}
     clients = [name for name in (*programs.PINS, *programs.PYTHON_PINS) if name not in others]
     return checks | {name: (lambda name=name: check_client(name)) for name in clients}
 

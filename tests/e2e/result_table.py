@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-NOT_TRIED = "–"
+NOT_TESTED = "–"
 
 
 class Table:
@@ -45,10 +45,10 @@ class Table:
         firsts = list(dict.fromkeys(row[0] for row in self._cells))
         for row, cells in sorted(self._cells.items(), key=lambda cell: firsts.index(cell[0][0])):
             lines.append(
-                _format_row([*row, *(cells.get(column, NOT_TRIED) for column in self._columns)])
+                _format_row([*row, *(cells.get(column, NOT_TESTED) for column in self._columns)])
             )
         return "\n".join(
-            [*lines, "", f"{NOT_TRIED}: not tried, another version or client stands for it"]
+            [*lines, "", f"{NOT_TESTED}: not tried, another version or client stands for it"]
         )
 
 

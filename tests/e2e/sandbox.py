@@ -23,7 +23,7 @@ from typing import IO, Any
 
 # A turn takes one to ten seconds, or longer on a busy machine.
 TURN_SECONDS = 90.0
-GONE_SECONDS = 30.0  # from the end of a program to the end of all processes that it started
+EXIT_SECONDS = 30.0  # from the end of a program to the end of all processes that it started
 # From the result of an interrupted turn to the end of the command that ran in it.
 STOP_SECONDS = 3.0
 POLL_SECONDS = 0.05
@@ -59,13 +59,13 @@ class Sandbox:
                 continue  # it has exited, or belongs to another user
         return command_by_pid
 
-    def wait_for_start(self, command: str, seconds: float = GONE_SECONDS) -> bool:
+    def wait_for_start(self, command: str, seconds: float = EXIT_SECONDS) -> bool:
         """Return whether a process with this command line starts in time. The command line of the
         drop-in contains the prompt.
         """
         return wait_until(lambda: self._is_running(command), seconds)
 
-    def wait_for_end(self, command: str, seconds: float = GONE_SECONDS) -> bool:
+    def wait_for_end(self, command: str, seconds: float = EXIT_SECONDS) -> bool:
         """Return whether all processes with this command line exit in time."""
         return wait_until(lambda: not self._is_running(command), seconds)
 
@@ -74,7 +74,7 @@ class Sandbox:
 
     def list_remaining_processes(self) -> dict[int, str]:
         """Return the processes that are still running after the time for their exit."""
-        wait_until(lambda: not self.list_processes(), GONE_SECONDS)
+        wait_until(lambda: not self.list_processes(), EXIT_SECONDS)
         return self.list_processes()
 
     def close(self) -> None:

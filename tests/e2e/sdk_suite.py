@@ -109,12 +109,12 @@ def print_table(outcomes: Mapping[str, Mapping[str, str]]) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the suite over the named vendors, or over all of them."""
-    own_arguments, pytest_arguments = list(arguments), []
-    if "--" in own_arguments:
-        position = own_arguments.index("--")
-        pytest_arguments = own_arguments[position + 1 :]
-        del own_arguments[position:]
-    checkout, *names = own_arguments
+    suite_arguments, pytest_arguments = list(arguments), []
+    if "--" in suite_arguments:
+        position = suite_arguments.index("--")
+        pytest_arguments = suite_arguments[position + 1 :]
+        del suite_arguments[position:]
+    checkout, *names = suite_arguments
     chosen = [vendor for vendor in VENDORS if not names or vendor.name in names]
     outcomes = {}
     for vendor in chosen:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.e2e
 
 LACKING = (PI, OPENCODE, COPILOT, KIMI, KIMI_CODE, VIBE)
 later = pytest.mark.full
-ASKED = [
+PROMPTING_CLIS = [
     Cli(CODEX),
     *(
         pytest.param(Cli(vendor), marks=later)
@@ -52,7 +52,7 @@ def test_session_opens_in_auto_mode_or_falls_back_to_default(sandbox: Sandbox, m
     assert editor.opened["modes"]["currentModeId"] == mode
 
 
-@pytest.mark.parametrize("cli", ASKED, ids=str)
+@pytest.mark.parametrize("cli", PROMPTING_CLIS, ids=str)
 def test_command_in_auto_mode_session_triggers_a_permission_prompt(
     sandbox: Sandbox, service: ScriptedServer
 ) -> None:

@@ -93,7 +93,7 @@ def read_received_messages(box: Box) -> list[Line]:
     return [json.loads(line) for line in (box.path / "heard").read_text().splitlines()]
 
 
-def said_after(running: Running, *lines: str) -> Any:
+def run_turn(running: Running, *lines: str) -> Any:
     running.send_lines(user("\n".join(lines)))
     running.read_until(b'"type":"result"')
     return running.end_input()
@@ -141,7 +141,7 @@ def check_interrupt(start: StartAgent) -> None:
 
 def test_text_thinking_and_plan_are_translated(peer: StartAgent) -> None:
     with peer(*ASKING) as running:
-        done = said_after(running, "[[think]]", "[[plan]]", "[[text]]")
+        done = run_turn(running, "[[think]]", "[[plan]]", "[[text]]")
     blocks = [
         block
         for line in done.lines
@@ -172,13 +172,13 @@ def test_agent_answers_a_message_after_an_interrupt(peer: StartAgent) -> None:
 
 def test_permission_mode_is_set_in_the_session(peer: StartAgent) -> None:
     with peer(*ASKING, "--permission-mode", "plan") as running:
-        done = said_after(running, "[[mode]]")
+        done = run_turn(running, "[[mode]]")
     assert done.result["result"] == "I plan."
 
 
 def test_file_request_of_the_agent_is_refused(peer: StartAgent) -> None:
     with peer(*ASKING) as running:
-        done = said_after(running, "[[file]]")
+        done = run_turn(running, "[[file]]")
     assert done.result["result"].startswith("refused: ")
 
 
@@ -209,7 +209,7 @@ def test_form_answers_are_sent_to_the_agent(box: Box, peer: StartAgent) -> None:
 
 def test_agent_cannot_send_a_form_if_the_frontend_answers_no_prompts(peer: StartAgent) -> None:
     with peer() as running:
-        assert said_after(running, "[[ask]]").result["result"] == "nobody to ask"
+        assert run_turn(running, "[[ask]]").result["result"] == "nobody to ask"
 
 
 MODELS = {

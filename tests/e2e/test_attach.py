@@ -13,7 +13,7 @@ from frontend import DropInFrontend
 from model_scripts import REPLY_AFTER_TOOL, ScriptedServer
 from sandbox import TURN_SECONDS
 from terminal import CTRL_C, CTRL_D, Terminal, on_terminal
-from test_background import Desk, desk, is_turn_over, one_vendor
+from test_background import Desk, desk, each_vendor, is_turn_over
 from vendor_setups import CLAUDE_ITSELF, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
@@ -55,7 +55,7 @@ def seats(frontend: DropInFrontend) -> Seats:
     return Seats(frontend)
 
 
-@one_vendor
+@each_vendor
 def test_session_is_attached_watched_taken_over_detached_and_resumed(
     desk: Desk, seats: Seats, vendor: Vendor, model: ScriptedServer
 ) -> None:

@@ -29,14 +29,14 @@ pytestmark = pytest.mark.e2e
 COMMAND_SECONDS = 60.0
 LOOK_SECONDS = 0.4
 FIRST = re.compile(r"^backgrounded · ([0-9a-f]{8})")
-TRIED = [
+TESTED_VENDORS = [
     QWEN,
     *(
         pytest.param(each, marks=pytest.mark.full)
         for each in (PI, CODEX, GEMINI, OPENCODE, CLAUDE_ITSELF)
     ),
 ]
-one_vendor = pytest.mark.parametrize("vendor", TRIED, ids=str, indirect=True)
+each_vendor = pytest.mark.parametrize("vendor", TESTED_VENDORS, ids=str, indirect=True)
 
 
 class Desk:
@@ -98,7 +98,7 @@ def is_turn_over(agent: Mapping[str, Any]) -> bool:
     return agent.get("status") == "idle" or agent.get("state") in ("failed", "stopped")
 
 
-@one_vendor
+@each_vendor
 def test_background_session_can_be_answered_stopped_resumed_and_removed(
     desk: Desk, vendor: Vendor, model: ScriptedServer
 ) -> None:
@@ -138,7 +138,7 @@ def test_background_session_can_be_answered_stopped_resumed_and_removed(
     assert desk.agent(session_id) == {}
 
 
-@one_vendor
+@each_vendor
 def test_stopped_turn_leaves_no_process_and_is_listed_as_stopped(
     desk: Desk, vendor: Vendor
 ) -> None:
@@ -150,7 +150,7 @@ def test_stopped_turn_leaves_no_process_and_is_listed_as_stopped(
     assert desk.frontend.list_remaining_processes() == {}
 
 
-@one_vendor
+@each_vendor
 def test_session_with_a_killed_host_is_listed_as_failed_and_can_be_resumed(
     desk: Desk, vendor: Vendor, model: ScriptedServer
 ) -> None:
@@ -172,7 +172,7 @@ def test_session_with_a_killed_host_is_listed_as_failed_and_can_be_resumed(
         assert "the first words" in remembered and "the last words" in remembered
 
 
-@one_vendor
+@each_vendor
 def test_session_is_listed_as_failed_after_an_api_error(desk: Desk, vendor: Vendor) -> None:
     session_id = desk.begin("[[error]]")
     assert desk.reaches(session_id, is_turn_over)["state"] == "failed"
@@ -342,7 +342,7 @@ def life_of(desk: Desk, model: ScriptedServer) -> list[Any]:
     ends = [normalize_output(desk.claude(*each)) for each in commands[1:]]
     everything = named_first(desk.claude("agents", "--json", "--all").stdout)
     removed = [normalize_output(desk.claude("rm", short)) for _ in range(2)]
-    one_left = json.loads(desk.claude("agents", "--json", "--all").stdout)
+    remaining = json.loads(desk.claude("agents", "--json", "--all").stdout)
     respawned = [
         normalize_output(desk.claude("respawn", waiting)),
         normalize_output(desk.claude("respawn", "--all")),
@@ -351,7 +351,7 @@ def life_of(desk: Desk, model: ScriptedServer) -> list[Any]:
     return [
         normalize_output(asking_run), normalize_output(idle), list(agent), [list(each) for each in listed],
         states, ends,
-        [list(each) for each in everything], [each["state"] for each in everything], removed, len(one_left),
+        [list(each) for each in everything], [each["state"] for each in everything], removed, len(remaining),
         respawned, copied, normalize_output(desk.claude("agents", "--json", "--cwd", "/nowhere")),
         normalize_output(desk.claude("daemon", "stop", "--any"))[0],
         normalize_output(desk.claude("daemon", "stop", "--any")),

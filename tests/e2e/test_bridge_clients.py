@@ -16,7 +16,7 @@ from acp_clients import ACPS, AcpClient
 from background_sessions import list_running_sessions, start_session
 from clis import CLIS, Cli
 from model_scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
-from sandbox import GONE_SECONDS, Line, Sandbox, wait_until
+from sandbox import EXIT_SECONDS, Line, Sandbox, wait_until
 from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
 from test_sdk_servers import NAME, call
 from vendor_setups import CODEX, OPENCODE, PI_CUMULATIVE, QWEN, Vendor
@@ -160,7 +160,7 @@ def test_print_mode_through_the_bridge_leaves_no_running_session(
         check=False,
     )
     assert (done.returncode, done.stdout.decode()) == (0, f"{REPLY}\n"), done
-    assert wait_until(lambda: not list_running_sessions(sandbox), GONE_SECONDS)
+    assert wait_until(lambda: not list_running_sessions(sandbox), EXIT_SECONDS)
 
 
 @cells([PYTHON], asks=True, among=(QWEN, CODEX, OPENCODE))

@@ -18,7 +18,7 @@ from browser import Browser
 from clis import Cli, build_isolated_environment
 from model_scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from programs import find_node, install_npm_package, install_program
-from sandbox import GONE_SECONDS, TURN_SECONDS, Sandbox, find_free_port, wait_until
+from sandbox import EXIT_SECONDS, TURN_SECONDS, Sandbox, find_free_port, wait_until
 from sdk_clients import PROGRAMS, put_into
 from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN
 from wrappers import Quiet, copy_folder, is_listening, write_settings
@@ -162,7 +162,7 @@ def test_page_shows_replies_stop_session_list_and_errors(
     assert wait_until(lambda: service.list_requests("slow"), TURN_SECONDS)
     page.press_button("Stop")
     assert page.sees("Session interrupted by user.")
-    assert service.list_requests("slow")[0].client_left.wait(GONE_SECONDS)
+    assert service.list_requests("slow")[0].client_left.wait(EXIT_SECONDS)
     page.load()
     assert page.sees("Just now") or page.sees("min")
     page.press_button("New Session")

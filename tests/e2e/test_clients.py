@@ -15,7 +15,7 @@ from acp_clients import ACPS, AcpClient
 from client_matrix import NEW_NODE, add_scenario
 from clis import Cli
 from model_scripts import ERROR_MESSAGE, REASONING, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
-from sandbox import GONE_SECONDS, STOP_SECONDS, TURN_SECONDS, Sandbox, scale_timeout
+from sandbox import EXIT_SECONDS, STOP_SECONDS, TURN_SECONDS, Sandbox, scale_timeout
 from sdk_clients import BEFORE, CODE_CLI, PYTHON, PYTHON_OLDEST, SDKS, TYPESCRIPT, SdkClient
 from vendor_setups import GEMINI
 
@@ -112,7 +112,7 @@ def test_turn_can_follow_an_interrupted_turn(
     ]
     assert following.result["subtype"] == "success" and following.result["text"] == REPLY
     (request,) = service.list_requests("slow")
-    assert request.client_left.wait(GONE_SECONDS)
+    assert request.client_left.wait(EXIT_SECONDS)
 
 
 @add_scenario("interrupt of a command", [PYTHON, TYPESCRIPT], dialog=True)
@@ -272,7 +272,7 @@ def test_disconnect_during_a_reply_ends_all_processes_and_requests(
     conversation.disconnect()
     assert sandbox.list_remaining_processes() == {}
     (request,) = service.list_requests("slow")
-    assert request.client_left.wait(GONE_SECONDS)
+    assert request.client_left.wait(EXIT_SECONDS)
 
 
 @add_scenario("session/new, session/prompt", ACPS, basic=True, brief=True, older=ACPS, passed=True)
@@ -348,7 +348,7 @@ def test_editor_can_prompt_after_cancelling_a_reply(
     assert cut.stop_reason == "cancelled"
     assert following.text == REPLY and following.stop_reason == "end_turn"
     (request,) = service.list_requests("slow")
-    assert request.client_left.wait(GONE_SECONDS)
+    assert request.client_left.wait(EXIT_SECONDS)
 
 
 @add_scenario("error", ACPS)

@@ -18,7 +18,7 @@ from vendor_setups import COPILOT
 pytestmark = [pytest.mark.e2e, pytest.mark.parametrize("vendor", [COPILOT], indirect=True, ids=str)]
 
 LONG = "[[text]] " + "many words " * 10_000 + "end"  # longer than an argument of the drop-in
-ASKED_SECONDS = 30.0
+DISCONNECT_SECONDS = 30.0
 
 
 def get_created_file(frontend: DropInFrontend) -> Path:
@@ -130,7 +130,9 @@ def test_session_interrupted_during_its_first_reply_can_be_resumed(
     process.read_until(is_text_delta)
     process.interrupt()
     assert process.finish(END_SECONDS).init["session_id"] == session
-    assert wait_until(lambda: model.list_requests("slow")[0].client_left.is_set(), ASKED_SECONDS)
+    assert wait_until(
+        lambda: model.list_requests("slow")[0].client_left.is_set(), DISCONNECT_SECONDS
+    )
     run = frontend.run_prompt("[[text]] and again", "--resume", session)
     check_contract(run)
     assert run.result["result"] == REPLY and run.init["session_id"] == session

@@ -73,7 +73,7 @@ SAME_LINE = ("attach", "logs", "stop", "kill", "attach x", "logs x", "stop x", "
 
 
 @dataclass
-class Said:
+class CommandResult:
     status: int
     line: str
     requests: int
@@ -83,14 +83,14 @@ class Said:
 def ask(frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor):
     """Return a function that runs a claude. `real` selects the one that the drop-in replaces."""
 
-    def run_claude(command_line: str, *, real: bool) -> Said:
+    def run_claude(command_line: str, *, real: bool) -> CommandResult:
         before = len(model.requests)
         program = install_program(vendor.package).executable if real else frontend.claude
         done = subprocess.run([str(program), *command_line.split()], cwd=frontend.folder, env=frontend.environment,
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=WORD_SECONDS,
                               text=True, check=False)  # fmt: skip
         line = (done.stdout + done.stderr).partition("\n")[0]
-        return Said(done.returncode, line, len(model.requests) - before)
+        return CommandResult(done.returncode, line, len(model.requests) - before)
 
     return run_claude
 

@@ -19,7 +19,7 @@ from shim.bridge.gateway.tokens import GatewayTokenFile
 
 pytestmark = pytest.mark.e2e
 
-TRIED = [
+TESTED_VENDORS = [
     QWEN,
     *(
         pytest.param(each, marks=pytest.mark.full)
@@ -76,7 +76,7 @@ def script(frontend: DropInFrontend) -> Iterator[GatewayScript]:
     assert frontend.list_remaining_processes() == {}
 
 
-@pytest.mark.parametrize("vendor", TRIED, ids=str, indirect=True)
+@pytest.mark.parametrize("vendor", TESTED_VENDORS, ids=str, indirect=True)
 def test_session_is_started_answered_and_stopped_over_http(
     script: GatewayScript, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:

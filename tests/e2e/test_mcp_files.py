@@ -19,7 +19,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.full]
 TALK = ("--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
 ASKING = ("--permission-prompt-tool", "stdio")
 MAKE = "mcp__my_srv__make"
-OWN_NAMES = {"gemini": "mcp_my_srv_make", "opencode": "my_srv_make", "codex": "mcp__my_srv.make"}
+VENDOR_TOOL_NAMES = {
+    "gemini": "mcp_my_srv_make",
+    "opencode": "my_srv_make",
+    "codex": "mcp__my_srv.make",
+}
 SERVER = {"command": sys.executable, "args": [str(Path(__file__).with_name("mcp_server.py"))]}
 
 
@@ -34,7 +38,9 @@ def test_mcp_server_of_a_config_file_runs_only_if_the_frontend_allows_the_call(
     process = LineProcess(argv, frontend.folder, frontend.environment)
     frontend.started.append(process)
     made = frontend.folder / "made"
-    prompt = f"[[call]] {OWN_NAMES.get(vendor.name, MAKE)} " + json.dumps({"path": str(made)})
+    prompt = f"[[call]] {VENDOR_TOOL_NAMES.get(vendor.name, MAKE)} " + json.dumps(
+        {"path": str(made)}
+    )
     process.send({"type": "user", "message": {"role": "user", "content": prompt}})
     request = process.read_until(_asks)
     assert request["request"]["tool_name"] == MAKE and not made.exists()

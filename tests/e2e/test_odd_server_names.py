@@ -14,7 +14,7 @@ from vendor_setups import QWEN, Vendor
 pytestmark = pytest.mark.e2e
 
 SERVER = Path(__file__).with_name("mcp_server.py")
-OWN_NAME = "mcp__s_x__make_{hash}"
+VENDOR_TOOL_NAME = "mcp__s_x__make_{hash}"
 
 
 def hash_name(name: str) -> str:
@@ -46,7 +46,7 @@ def test_deny_rule_matches_a_tool_of_a_server_with_a_dot_in_its_name(
 ) -> None:
     config = json.dumps({"mcpServers": {"s.x": {"command": sys.executable, "args": [str(SERVER)]}}})
     made = frontend.folder / "made"
-    name = OWN_NAME.format(hash=hash_name("mcp__s.x__make"))
+    name = VENDOR_TOOL_NAME.format(hash=hash_name("mcp__s.x__make"))
     done = frontend.run_prompt(
         f"[[call]] {name} " + json.dumps({"path": str(made)}),
         "--dangerously-skip-permissions",

@@ -581,7 +581,7 @@ def test_late_answer_reports_the_earlier_answer(page, browser, waiting_host):
     page.wait_for_text("Bash: allowed by terminal", "#settled")
 
 
-HELD = """
+HOLD_ANSWER_SCRIPT = """
 const original = sendRequest;
 sendRequest = async (method, ...more) => {
   if (method === 'POST') await new Promise(go => (window.go = go));
@@ -592,7 +592,7 @@ sendRequest = async (method, ...more) => {
 
 def test_answer_in_flight_reports_the_earlier_answer_of_another_page(page, browser, waiting_host):
     """The other page's answer arrives while this page's answer is on its way."""
-    browser.run_script(HELD)
+    browser.run_script(HOLD_ANSWER_SCRIPT)
     browser.click(".choose .bad")
     browser.wait_until(lambda: browser.run_script("return Boolean(window.go)"))
     page.web.call_in_thread(waiting_host.questions.clear)

@@ -113,7 +113,7 @@ def read_steps(page: Page) -> list[Any]:
     )
 
 
-def told_anew(page: Page) -> list[Any]:
+def reload_steps(page: Page) -> list[Any]:
     """Return what the page shows after a reload."""
     page.browser.driver.refresh()
     page.browser.wait_until(
@@ -128,7 +128,7 @@ def none_lost(page: Page) -> None:
     """Check that each step is there once and in order, as on a page that was just loaded."""
     steps = read_steps(page)
     assert len(steps) == len(set(steps)) > 5
-    assert steps == told_anew(page)
+    assert steps == reload_steps(page)
 
 
 def send_message(page: Page, text: str) -> None:
@@ -187,7 +187,8 @@ def test_page_reconnects_after_a_network_loss_without_losing_steps(page, browser
     page.type_text("typed meanwhile")
     gate.open()
     hosting.wait_until(
-        hosting.load_session(begun_last(hosting)), lambda now: now.metadata["status"] == "idle"
+        hosting.load_session(get_only_session(hosting)),
+        lambda now: now.metadata["status"] == "idle",
     )
     assert not browser.find_elements("#steps .result")
     browser.set_offline(False)
@@ -197,7 +198,7 @@ def test_page_reconnects_after_a_network_loss_without_losing_steps(page, browser
     none_lost(page)
 
 
-def begun_last(hosting: Hosting) -> SessionRecord:
+def get_only_session(hosting: Hosting) -> SessionRecord:
     """Return the only session."""
     from shim.bridge import registry
 
@@ -231,7 +232,7 @@ def test_page_reconnects_after_a_server_restart_without_losing_steps(
     none_lost(page)
 
 
-def all_was_seen(page: Page, hosting: Hosting, session: SessionRecord) -> bool:
+def has_last_step(page: Page, hosting: Hosting, session: SessionRecord) -> bool:
     """Return whether the page has the last line of the log that creates a step. The session's host
     is stopped by a signal.
     """
@@ -264,7 +265,7 @@ def test_message_restarts_a_session_whose_host_was_killed(page, browser, hosting
     else:
         send_message(page, "die when all was seen")
         browser.wait_until(
-            lambda: browser.find_elements("#chip.works") and all_was_seen(page, hosting, session)
+            lambda: browser.find_elements("#chip.works") and has_last_step(page, hosting, session)
         )
     os.kill(hosting.load_session(session).metadata["pid"], signal.SIGKILL)
     page.wait_for_text("Failed", "#chip")

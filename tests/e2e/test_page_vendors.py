@@ -21,7 +21,7 @@ from session_page import ENTER, SMALL, Page, Served
 from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
-TRIED = [
+TESTED_VENDORS = [
     QWEN,
     *(
         pytest.param(each, marks=pytest.mark.full)
@@ -100,7 +100,7 @@ class Watcher:
         os.close(self._main)
 
 
-@pytest.mark.parametrize("vendor", TRIED, ids=str, indirect=True)
+@pytest.mark.parametrize("vendor", TESTED_VENDORS, ids=str, indirect=True)
 def test_prompt_is_answered_on_the_page_while_a_terminal_watches(
     page: Page, browser: Browser, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:
@@ -155,7 +155,7 @@ def test_prompt_is_answered_on_the_page_while_a_terminal_watches(
         watcher.close()
 
 
-@pytest.mark.parametrize("vendor", TRIED[:1], ids=str, indirect=True)
+@pytest.mark.parametrize("vendor", TESTED_VENDORS[:1], ids=str, indirect=True)
 def test_session_started_on_the_page_can_be_denied_with_a_message(
     page: Page, browser: Browser, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:

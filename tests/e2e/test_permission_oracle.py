@@ -34,7 +34,7 @@ DENIALS = (
 ABSENT = ("No such tool available", "Auto mode is unavailable")
 
 
-class OneByOne(AnthropicServer):
+class SequentialCallServer(AnthropicServer):
     """A model that makes the calls of a case, each after the result of the one before."""
 
     def __init__(self, calls: list[tuple[str, dict[str, Any]]]) -> None:
@@ -73,10 +73,10 @@ CASES = [
 @pytest.mark.parametrize("case", CASES)
 def test_real_claude_decides_as_recorded(case, tmp_path):
     program = install_program(CLAUDE_ITSELF.package)
-    with OneByOne([call.build_call(tmp_path) for call in case.calls]) as server:
+    with SequentialCallServer([call.build_call(tmp_path) for call in case.calls]) as server:
         environment = build_isolated_environment(CLAUDE_ITSELF, program, server.url, tmp_path)
         case.write_files(tmp_path)
-        became = asked_of(
+        became = list_decisions(
             program.executable, case.build_args(tmp_path), tmp_path / "work", environment
         )
     assert dict(zip(map(str, case.calls), became, strict=True)) == {
@@ -84,7 +84,7 @@ def test_real_claude_decides_as_recorded(case, tmp_path):
     }
 
 
-def asked_of(
+def list_decisions(
     claude: Path, args: list[str], folder: Path, environment: Mapping[str, str]
 ) -> list[str]:
     """Return what became of each call: "allow", "ask" or "deny". Every permission request is
@@ -116,13 +116,15 @@ def asked_of(
                 }
                 process.send({"type": "control_response", "response": response})
             elif line["type"] == "user":
-                became += [_verdict(part, prompted_ids) for part in line["message"]["content"]]
+                became += [
+                    _classify_result(part, prompted_ids) for part in line["message"]["content"]
+                ]
     finally:
         process.close()
     return became
 
 
-def _verdict(part: Mapping[str, Any], prompted_ids: set[str]) -> str:
+def _classify_result(part: Mapping[str, Any], prompted_ids: set[str]) -> str:
     if part["tool_use_id"] in prompted_ids:
         return "ask"
     text = part["content"] if isinstance(part["content"], str) else json.dumps(part["content"])

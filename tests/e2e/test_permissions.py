@@ -47,7 +47,7 @@ from vendor_setups import (
 
 pytestmark = pytest.mark.e2e
 
-HELD_SECONDS = 2.5
+PAUSE_SECONDS = 2.5
 UNLISTED = (KIMI_CODE_ASKING, DROID, CLINE)  # their column of the matrix is not in the manual
 COLUMNS = (CLAUDE_ITSELF, *(vendor for vendor in VENDORS if vendor is not PI_CUMULATIVE), *UNLISTED)
 # `tests/program/test_permission_matrix.py` runs every row with stand-ins, in `make test`. `make
@@ -90,7 +90,7 @@ def pause_on_call(model: ScriptedServer, process: int) -> Iterator[None]:
         model_reply = original_reply(request, number)
         if model_reply.calls and not timers:
             os.kill(process, signal.SIGSTOP)
-            timers.append(threading.Timer(HELD_SECONDS, os.kill, (process, signal.SIGCONT)))
+            timers.append(threading.Timer(PAUSE_SECONDS, os.kill, (process, signal.SIGCONT)))
             timers[0].start()
         return model_reply
 

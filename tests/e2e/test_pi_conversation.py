@@ -65,7 +65,7 @@ def frontend_with_extension(frontend: DropInFrontend) -> DropInFrontend:
     return frontend
 
 
-class OneMessage(FrontendConversation):
+class SingleMessageConversation(FrontendConversation):
     """A frontend with its message on the command line and its answers on stdin."""
 
     def __init__(self, frontend: DropInFrontend, *flags: str) -> None:
@@ -288,8 +288,8 @@ def test_api_error_fails_the_turn_and_the_next_turn_succeeds(
 def test_conversation_continues_after_a_compaction(frontend: DropInFrontend) -> None:
     folder = Path(frontend.environment["PI_CODING_AGENT_DIR"])
     models = json.loads((folder / "models.json").read_text())
-    for one_model in models["providers"]["mock"]["models"]:
-        one_model["contextWindow"] = 1100
+    for model_entry in models["providers"]["mock"]["models"]:
+        model_entry["contextWindow"] = 1100
     (folder / "models.json").write_text(json.dumps(models))
     compaction = {"enabled": True, "reserveTokens": 1000, "keepRecentTokens": 20}
     original_settings = json.loads((folder / "settings.json").read_text())
@@ -308,7 +308,9 @@ def test_conversation_continues_after_a_compaction(frontend: DropInFrontend) -> 
 def test_single_prompt_with_permission_prompts_requests_permission(
     frontend: DropInFrontend,
 ) -> None:
-    conversation = OneMessage(frontend, "-p", "[[shell]] touch one", *STREAM, *ASKING)
+    conversation = SingleMessageConversation(
+        frontend, "-p", "[[shell]] touch one", *STREAM, *ASKING
+    )
     conversation.answer(conversation.until("can_use_tool"), allow=False)
     conversation.until("result")
     assert list_created_files(frontend) == set()

@@ -33,7 +33,7 @@ def extension(frontend: DropInFrontend, text: str) -> None:
     (folder / "own.js").write_text(text)
 
 
-def asked_about(conversation: FrontendConversation) -> list[tuple[str, object]]:
+def deny_requested_calls(conversation: FrontendConversation) -> list[tuple[str, object]]:
     """Return the calls of a turn for which permission is asked. All are denied."""
     conversation.send(STEP)
     calls: list[tuple[str, object]] = []
@@ -57,7 +57,7 @@ def test_duplicate_path_arguments_are_checked_as_pi_resolves_them(
         ("write", {**inside, "content": "x", "path": str(new)}),
     ]
     conversation = FrontendConversation(frontend, *ASKING, "--permission-mode", "acceptEdits")
-    calls = asked_about(conversation)
+    calls = deny_requested_calls(conversation)
     assert [(name, tool_input["file_path"]) for name, tool_input in calls] == [
         ("Read", str(out))
     ] * 2 + [("Write", str(new))] * 2
@@ -85,7 +85,7 @@ def test_path_that_pi_expands_is_refused(
         for path in ("@.git/hooks/pre-push", f"@{out}2", "~/new")
     ]
     conversation = FrontendConversation(frontend, *ASKING, "--permission-mode", mode)
-    assert asked_about(conversation) == []
+    assert deny_requested_calls(conversation) == []
     results = conversation.results()
     assert [failed for _, failed in results] == [True] * len(model.steps) and SECRET not in str(
         results
@@ -113,7 +113,7 @@ def test_extension_tool_needs_permission_under_any_name(
     extension(frontend, EXTENSION)
     names = ["read", "Grep", "TodoWrite", "Skill", "todo", "Task"]
     model.steps = [(name, {"path": "hello.txt"}) for name in names]
-    calls = asked_about(FrontendConversation(frontend, *ASKING, *flags))
+    calls = deny_requested_calls(FrontendConversation(frontend, *ASKING, *flags))
     if not flags:
         prefixed = [f"mcp__pi__{name}" if name != "todo" else name for name in names]
         assert calls == [(name, {"path": "hello.txt"}) for name in prefixed]

@@ -27,7 +27,7 @@ from model_scripts import (
     join_message_text,
 )
 from model_server import MODEL, SECOND_MODEL, USAGE
-from sandbox import GONE_SECONDS, TURN_SECONDS, Line, wait_until
+from sandbox import EXIT_SECONDS, TURN_SECONDS, Line, wait_until
 from vendor_setups import (
     CODEX,
     COPILOT,
@@ -79,7 +79,7 @@ def forms(*, partial: bool) -> pytest.MarkDecorator:
 
 # Each form is tested with every vendor, but not by every test: partial messages add lines to the
 # full ones.
-mostly_whole, mostly_partial = forms(partial=False), forms(partial=True)
+mostly_full, mostly_partial = forms(partial=False), forms(partial=True)
 # A run of opencode takes 4 s of CPU. If another run proves the same, only `make full` runs it.
 cheap_stand = parametrize_vendors(*VENDORS, later=[PI_CUMULATIVE, OPENCODE])
 # For tests in which an older pi behaves as the newest does.
@@ -89,8 +89,8 @@ PRICED = (PI, PI_CUMULATIVE, OPENCODE)
 who_gives_up = parametrize_vendors(
     *(each for each in VENDORS if each.gives_up and each.quotes_errors), later=[PI_CUMULATIVE]
 )
-who_asks_again = parametrize_vendors(
-    *(vendor for vendor in VENDORS if vendor.asks_again), later=[PI_CUMULATIVE, OPENCODE]
+retrying_vendors = parametrize_vendors(
+    *(vendor for vendor in VENDORS if vendor.retries_rate_limit), later=[PI_CUMULATIVE, OPENCODE]
 )
 who_denies = parametrize_vendors(*(vendor for vendor in VENDORS if not vendor.unattended))
 who_denies_commands = parametrize_vendors(
@@ -134,7 +134,7 @@ def is_tool_use(line: Line) -> bool:
     return line["type"] == "assistant" and line["message"]["content"][0]["type"] == "tool_use"
 
 
-@mostly_whole
+@mostly_full
 def test_turn_reports_working_directory_text_usage_and_cost(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, partial: bool
 ) -> None:
@@ -194,7 +194,7 @@ def test_reasoning_and_tool_call_are_translated_with_the_tool_result(
         assert run.streamed_text == "".join(run.texts)
 
 
-@mostly_whole
+@mostly_full
 @newest_stands
 def test_each_parallel_call_has_its_result_and_a_single_call_fails(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, hello_file: Path, partial: bool
@@ -276,7 +276,7 @@ def test_command_without_permission_is_denied_and_the_turn_succeeds(
     assert not (frontend.folder / "made.txt").exists()
 
 
-@mostly_whole
+@mostly_full
 @newest_stands
 def test_model_service_error_is_reported_as_an_api_error(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, partial: bool
@@ -308,7 +308,7 @@ def test_persistent_http_error_is_reported_with_its_error_kind(
     assert run.list_lines("assistant")[-1]["error"] == kind
 
 
-@who_asks_again
+@retrying_vendors
 def test_temporary_rate_limit_is_retried_without_a_trace_in_the_reply(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
@@ -341,7 +341,7 @@ def test_interrupt_during_a_reply_closes_the_reply_and_ends_the_vendor(
     assert run.result["subtype"] == "error_during_execution" and run.result["is_error"] is True
     assert frontend.list_remaining_processes() == {}
     (request,) = model.list_requests("slow")
-    assert request.client_left.wait(GONE_SECONDS)
+    assert request.client_left.wait(EXIT_SECONDS)
 
 
 @needs_proc
@@ -358,7 +358,7 @@ def test_sigterm_reports_an_error_exits_with_143_and_ends_the_vendor(
     assert run.result["is_error"] is True
     assert frontend.list_remaining_processes() == {}
     (request,) = model.list_requests("slow")
-    assert request.client_left.wait(GONE_SECONDS)
+    assert request.client_left.wait(EXIT_SECONDS)
 
 
 @needs_proc
@@ -456,12 +456,12 @@ def test_model_receives_awkward_prompts_unchanged(
 
 # The permission matrix has both calls for every vendor. Here both are tested if a vendor asks,
 # otherwise one of them.
-ONE_OF_PLAN = {(GEMINI, "write"), (OPENCODE, "write"), (CODEX, "shell"), (COPILOT, "shell")}
+FULL_ONLY_PLANS = {(GEMINI, "write"), (OPENCODE, "write"), (CODEX, "shell"), (COPILOT, "shell")}
 PLANNED = [
     pytest.param(vendor, script, id=f"{script}-{vendor}", marks=[pytest.mark.full] * later)
     for vendor in VENDORS
     for script in ("write", "shell")
-    for later in [vendor is PI_CUMULATIVE or (vendor, script) in ONE_OF_PLAN]
+    for later in [vendor is PI_CUMULATIVE or (vendor, script) in FULL_ONLY_PLANS]
 ]
 
 

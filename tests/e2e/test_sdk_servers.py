@@ -17,7 +17,7 @@ pytestmark = pytest.mark.e2e
 
 NAME, ADD = "my_calc", "mcp__my_calc__add"
 # How each vendor's model calls the tool.
-OWN_NAMES: Mapping[str, str] = {
+VENDOR_TOOL_NAMES: Mapping[str, str] = {
     "gemini": "mcp_my_calc_add",
     "opencode": "my_calc_add",
     "codex": "mcp__my_calc.add",
@@ -39,7 +39,7 @@ cells = pytest.mark.parametrize(("client", "cli"), CELLS)
 
 
 def call(cli: Cli, a: int, b: int) -> str:
-    return f'[[call]] {OWN_NAMES.get(cli.vendor.name, ADD)} {{"a":{a},"b":{b}}}'
+    return f'[[call]] {VENDOR_TOOL_NAMES.get(cli.vendor.name, ADD)} {{"a":{a},"b":{b}}}'
 
 
 @cells

@@ -21,7 +21,7 @@ from test_hook_feedback import build_context, count_in_last_request
 from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, OPENCODE, PI, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
-TOLD = "told.json"
+HOOK_INPUT_FILE = "told.json"
 CHANGED = {
     "hookEventName": "PreToolUse",
     "permissionDecision": "allow",
@@ -82,12 +82,12 @@ def test_hook_receives_the_call_in_claude_format(
         frontend,
         vendor,
         build_hook_settings(
-            f'cat > "$HOME/{TOLD}"; pwd >&2; echo "in $CLAUDE_PROJECT_DIR" >&2; exit 2'
+            f'cat > "$HOME/{HOOK_INPUT_FILE}"; pwd >&2; echo "in $CLAUDE_PROJECT_DIR" >&2; exit 2'
         ),
     )
     run = frontend.run_prompt(f"[[shell]] touch {MADE}", *BYPASS)
     assert not (frontend.folder / MADE).exists()
-    hook_input = json.loads((home_folder / TOLD).read_text())
+    hook_input = json.loads((home_folder / HOOK_INPUT_FILE).read_text())
     assert (
         hook_input["hook_event_name"],
         hook_input["tool_name"],
@@ -116,14 +116,14 @@ def test_hook_receives_the_content_written_to_a_file(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     home_folder = settings(
-        frontend, vendor, build_hook_settings(f'cat > "$HOME/{TOLD}"', "Write|Edit")
+        frontend, vendor, build_hook_settings(f'cat > "$HOME/{HOOK_INPUT_FILE}"', "Write|Edit")
     )
     path_argument = (
         MADE if vendor.relative_paths or vendor is CODEX else str(frontend.folder / MADE)
     )
     frontend.run_prompt(f"[[write]] {path_argument}", *BYPASS)
     assert (frontend.folder / MADE).exists()
-    hook_input = json.loads((home_folder / TOLD).read_text())
+    hook_input = json.loads((home_folder / HOOK_INPUT_FILE).read_text())
     assert (hook_input["tool_name"], hook_input["tool_input"]["file_path"]) == (
         "Write",
         str(frontend.folder / MADE),
@@ -413,7 +413,9 @@ def test_permission_hook_of_the_settings_decides_about_a_call(
     """Without a permission prompt. As with the real claude, exit code 2 decides nothing."""
     decision = {"behavior": answer, "message": "too sour"}
     output = {"hookEventName": "PermissionRequest", "decision": decision}
-    command = f"cat > \"$HOME/{TOLD}\"; echo '{json.dumps({'hookSpecificOutput': output})}'"
+    command = (
+        f"cat > \"$HOME/{HOOK_INPUT_FILE}\"; echo '{json.dumps({'hookSpecificOutput': output})}'"
+    )
     if answer == "exit code 2":
         command = "echo too sour >&2; exit 2"
     settings(frontend, vendor, build_event_hooks(PermissionRequest=command))
@@ -426,7 +428,7 @@ def test_permission_hook_of_the_settings_decides_about_a_call(
     assert is_reason_received is (answer == "deny")
     if answer == "exit code 2":
         return
-    hook_input = json.loads((Path(frontend.environment["HOME"]) / TOLD).read_text())
+    hook_input = json.loads((Path(frontend.environment["HOME"]) / HOOK_INPUT_FILE).read_text())
     assert hook_input["hook_event_name"] == "PermissionRequest"
     assert hook_input["tool_input"]["command"] == f"touch {MADE}"
     assert hook_input["permission_suggestions"]

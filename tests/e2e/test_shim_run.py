@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 from frontend import DropInFrontend
 from model_scripts import ScriptedServer
-from sandbox import GONE_SECONDS, TURN_SECONDS, wait_until
+from sandbox import EXIT_SECONDS, TURN_SECONDS, wait_until
 from terminal import CTRL_C, Terminal, on_terminal
 from test_scenarios import ENDLESS_COMMAND
 from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor
@@ -48,7 +48,7 @@ def shim_run(frontend: DropInFrontend, prompt: str, *flags: str) -> Iterator[Ter
 
 def has_no_processes(frontend: DropInFrontend) -> bool:
     """Return whether every process with this sandbox's mark ends in time."""
-    return wait_until(lambda: not frontend.list_processes(), GONE_SECONDS)
+    return wait_until(lambda: not frontend.list_processes(), EXIT_SECONDS)
 
 
 @parametrize_vendors(QWEN, PI, full=(CODEX, GEMINI, OPENCODE, CLAUDE_ITSELF))

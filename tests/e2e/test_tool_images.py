@@ -27,7 +27,7 @@ pytestmark = pytest.mark.e2e
 
 NAME, LOOK = "srv", "mcp__srv__look"
 # How each vendor's model calls the tool.
-OWN_NAMES: Mapping[Vendor, str] = {
+VENDOR_TOOL_NAMES: Mapping[Vendor, str] = {
     CODEX: "mcp__srv.look",
     COPILOT: "srv-look",
     GEMINI: "mcp_srv_look",
@@ -52,7 +52,10 @@ def prepare(cli: Cli, sandbox: Sandbox) -> tuple[str, str]:
     file = sandbox.folder / "picture.png"
     file.write_bytes(base64.b64decode(picture))
     write_settings(cli, sandbox)
-    return f"[[call]] {OWN_NAMES.get(cli.vendor, LOOK)} {json.dumps({'path': str(file)})}", picture
+    return (
+        f"[[call]] {VENDOR_TOOL_NAMES.get(cli.vendor, LOOK)} {json.dumps({'path': str(file)})}",
+        picture,
+    )
 
 
 def write_settings(cli: Cli, sandbox: Sandbox) -> None:

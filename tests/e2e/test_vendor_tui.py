@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from frontend import DropInFrontend
 from programs import install_program
-from sandbox import GONE_SECONDS
+from sandbox import EXIT_SECONDS
 from terminal import CTRL_C, on_terminal
 from vendor_setups import CLAUDE_ITSELF, CODEX, OPENCODE, PI, QWEN, Vendor
 
@@ -38,7 +38,7 @@ def test_tui_setting_opens_the_vendor_screen(frontend: DropInFrontend, vendor: V
         command = Path(f"/proc/{terminal.process.pid}/cmdline").read_bytes().decode()
         assert "shim.__main__" not in command
         terminal.type_keys(CTRL_C)
-    assert frontend.wait_for_end(str(install_program(vendor.package).executable), GONE_SECONDS)
+    assert frontend.wait_for_end(str(install_program(vendor.package).executable), EXIT_SECONDS)
 
 
 @pytest.mark.parametrize("vendor", [PI], ids=str, indirect=True)

@@ -18,7 +18,7 @@ import pytest
 from clis import INSTALL_SECONDS, Cli, build_isolated_environment, install_drop_in
 from model_scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from programs import install_program
-from sandbox import GONE_SECONDS, MARK, Sandbox
+from sandbox import EXIT_SECONDS, MARK, Sandbox
 from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN
 from wrappers import WRAPPERS, Wrapper, write_settings
 
@@ -108,7 +108,7 @@ def test_aborted_reply_closes_the_model_request(
         pytest.skip(f"{cli.vendor.name} prints a reply when it is whole")
     client.send_prompts(sandbox, ["[[slow]] hi"], abort=True)
     (request,) = service.list_requests("slow")
-    assert request.client_left.wait(GONE_SECONDS)
+    assert request.client_left.wait(EXIT_SECONDS)
 
 
 @pytest.mark.full

@@ -33,7 +33,7 @@ class Vendor:
     sandboxed: bool = False  # commands run without a prompt in a read-only sandbox
     quotes_errors: bool = True  # its error contains the message of the API
     attempts: int = 1  # for a request that the API always refuses
-    asks_again: bool = True  # it repeats a request after a rate limit
+    retries_rate_limit: bool = True  # it repeats a request after a rate limit
     thinks: bool = True  # it prints the model's reasoning
     shows_files: bool = True  # the result of a read contains the file
     says_exit_codes: bool = True  # its output shows whether a command failed
@@ -388,7 +388,7 @@ CODEX = Vendor(
     sandboxed=True,
     quotes_errors=False,
     attempts=2,
-    asks_again=False,
+    retries_rate_limit=False,
     two_way=True,
     changes=False,
     asks_at_once=True,

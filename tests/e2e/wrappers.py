@@ -241,7 +241,7 @@ def is_listening(port: int) -> bool:
 
 
 # The variables that are not settings of the vendor.
-KEPT = ("PATH", "HOME", "TMPDIR", "LANG", "NODE_COMPILE_CACHE", MARK)
+COMMON_VARIABLES = ("PATH", "HOME", "TMPDIR", "LANG", "NODE_COMPILE_CACHE", MARK)
 
 
 def write_settings(
@@ -253,7 +253,7 @@ def write_settings(
     variables = {
         name: value
         for name, value in environment.items()
-        if name not in KEPT and name[:5] != "SHIM_"
+        if name not in COMMON_VARIABLES and name[:5] != "SHIM_"
     }
     lines = [f"[vendors.{vendor.name}]", f"trust = {json.dumps(vendor is CODEX)}"]
     lines += [f"bin = {json.dumps(str(program))}"] if program else []
@@ -264,7 +264,7 @@ def write_settings(
     file = Path(environment["HOME"]) / ".config" / "shim" / "config.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("\n".join(lines) + "\n")
-    return {name: environment[name] for name in KEPT}
+    return {name: environment[name] for name in COMMON_VARIABLES}
 
 
 WRAPPERS: Sequence[Wrapper] = (
