@@ -36,7 +36,7 @@ from fuzzing.targets import CHILDREN, TARGETS
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".fuzz"
 GUIDED = 0.6  # the guided fuzzer's share of the time, because it finds more
-LAST_WORDS_SECONDS = 120  # for the guided fuzzer to exit by itself
+EXIT_SECONDS = 120  # for the guided fuzzer to exit by itself
 NO_WHEEL = "not run: atheris has no wheel for Python {version} on {machine}; set PYTHON=python3.11 and `make clean`"
 
 
@@ -138,7 +138,7 @@ def _run_guided(book: Findings, seconds: int, seed: int) -> tuple[float, str, st
             stderr=subprocess.STDOUT,
         )
         try:
-            status = child.wait(seconds + LAST_WORDS_SECONDS)
+            status = child.wait(seconds + EXIT_SECONDS)
         except subprocess.TimeoutExpired:  # The machine is busy. The findings are in the file.
             child.kill()
             child.wait()

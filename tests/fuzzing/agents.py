@@ -37,7 +37,7 @@ OPTIONS = (
     ("no", "reject_once"),
     ("never", "reject_always"),
 )
-WORDS = ("one", "two ", "", "\n", "caf\u00e9")
+TEXTS = ("one", "two ", "", "\n", "caf\u00e9")
 
 
 class Agent(Protocol):
@@ -365,7 +365,7 @@ class AcpAgent(Player):
                 "method": "$/cancel_request",
                 "params": {"requestId": choose((100, self._number))},
             }
-        text = {"type": "text", "text": choose(WORDS)}
+        text = {"type": "text", "text": choose(TEXTS)}
         piece = {"content": text, "messageId": choose(("m1", "m2"))}
         call = {
             "toolCallId": self._pick_call_id(),

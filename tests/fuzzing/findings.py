@@ -16,7 +16,7 @@ from fuzzing.dialects import PRESENT
 from fuzzing.inputs import KNOBS, FuzzRun, encode_input
 from fuzzing.targets import CHILDREN, EXITS, STDERRS, TARGETS
 
-FAILURES_KEPT = 50  # distinct failures: a fuzzer that finds more has found one mistake often
+MAX_FAILURES = 50  # distinct failures: a fuzzer that finds more has found one mistake often
 SHRINK_TRIES = 3000
 
 
@@ -66,7 +66,7 @@ class Findings:
             self.lines[target] += run() or 0
         except Exception as error:
             name = _name_failure(error)
-            if name not in self.failures and len(self.failures) < FAILURES_KEPT:
+            if name not in self.failures and len(self.failures) < MAX_FAILURES:
                 path = self._folder / f"{self._name}-{len(self.failures) + 1}"
                 path.write_bytes(
                     tested_input

@@ -60,9 +60,9 @@ SMALL = {  # module, limit → its value here
     (partial_block, "MAX_BLOCK_BYTES"): 900,
     (prompts, "MAX_OPEN_PROMPTS"): 4,
 }
-HELD_LINES = 6 + 10  # for one client: its queue and what was sent at once
+MAX_CLIENT_LINES = 6 + 10  # for one client: its queue and what was sent at once
 # Its queue, a batch with a line, a block, and a few small frames.
-HELD_BYTES = 2000 + 700 + 2700 + 900 + 700
+MAX_CLIENT_BYTES = 2000 + 700 + 2700 + 900 + 700
 PROMPT_TIMEOUT_S = 30.0
 PEERS = 6
 IDS = [f"{number}1111111-0000-4000-8000-000000000000" for number in range(3)] + ["m1", "m2"]
@@ -294,12 +294,12 @@ class Bridge(RuleBasedStateMachine):
         self._check_no_input()
 
     @precondition(lambda self: self.peers)
-    @rule(place=peers, reads=st.booleans(), how_often=seldom)
-    def disconnect_peer(self, place: int, reads: bool, how_often: int) -> None:
+    @rule(peer_index=peers, reads=st.booleans(), how_often=seldom)
+    def disconnect_peer(self, peer_index: int, reads: bool, how_often: int) -> None:
         """Disconnect a client, with or without reading first."""
         if how_often:
             return
-        peer = self._pick_peer(place)
+        peer = self._pick_peer(peer_index)
         if reads:
             self._read_frames(peer, 1000)
         del self.peers[peer.number]
@@ -336,18 +336,18 @@ class Bridge(RuleBasedStateMachine):
             )
 
     @precondition(lambda self: self.peers)
-    @rule(place=peers, most=st.sampled_from([1, 300, 100_000]), times=st.integers(1, 5))
-    def read_part(self, place: int, most: int, times: int) -> None:
+    @rule(peer_index=peers, most=st.sampled_from([1, 300, 100_000]), times=st.integers(1, 5))
+    def read_part(self, peer_index: int, most: int, times: int) -> None:
         """Let a client read some of its queue."""
-        peer = self._pick_peer(place)
+        peer = self._pick_peer(peer_index)
         for _ in range(times):
             self._read_frames(peer, most)
 
     @precondition(lambda self: self.peers)
-    @rule(place=peers)
-    def read_all(self, place: int) -> None:
+    @rule(peer_index=peers)
+    def read_all(self, peer_index: int) -> None:
         """Let a client read its whole queue. It then has the true state."""
-        peer, play = self._pick_peer(place), self.play
+        peer, play = self._pick_peer(peer_index), self.play
         self.advance_time(0)
         while peer.number in play.hub.list_ready_clients() or any(
             read.client_number == peer.number for read in play.reads
@@ -407,10 +407,10 @@ class Bridge(RuleBasedStateMachine):
                 self.part += 1
 
     @precondition(lambda self: self.part is not None)
-    @rule(whole=st.booleans())
-    def end_block(self, whole: bool) -> None:
+    @rule(has_full_line=st.booleans())
+    def end_block(self, has_full_line: bool) -> None:
         """Send the full line of a block, then its last partial line."""
-        if whole:
+        if has_full_line:
             self.play.feed_stdout(
                 {"type": "assistant", "parent_tool_use_id": None, "message": {"content": []}}
             )
@@ -464,10 +464,10 @@ class Bridge(RuleBasedStateMachine):
             self._check_denied([call])
 
     @precondition(lambda self: self.open)
-    @rule(place=st.integers(0, 9))
-    def cancel_prompt(self, place: int) -> None:
+    @rule(prompt_index=st.integers(0, 9))
+    def cancel_prompt(self, prompt_index: int) -> None:
         """Cancel a question of the conversation."""
-        question = list(self.open)[place % len(self.open)]
+        question = list(self.open)[prompt_index % len(self.open)]
         self._resolve_prompt(question, None, "cancelled")
         self.play.feed_stdout({"type": "control_cancel_request", "request_id": question})
         self._check_no_input()
@@ -509,19 +509,21 @@ class Bridge(RuleBasedStateMachine):
 
     @precondition(lambda self: self.peers)
     @rule(
-        place=peers,
-        identity=st.sampled_from([None, *IDS]),
-        again=st.booleans(),
+        peer_index=peers,
+        message_id=st.sampled_from([None, *IDS]),
+        repeats=st.booleans(),
         takes=st.booleans(),
     )
-    def send_message(self, place: int, identity: str | None, again: bool, takes: bool) -> None:
+    def send_message(
+        self, peer_index: int, message_id: str | None, repeats: bool, takes: bool
+    ) -> None:
         """Send a message of a client: perhaps one that was sent before, perhaps twice."""
-        peer = self._pick_peer(place)
+        peer = self._pick_peer(peer_index)
         if takes:
-            self.change_controller(place, "take")
-        for _ in range(1 + again):
-            keys = {} if identity is None else {"id": identity}
-            is_duplicate = identity in self.messages
+            self.change_controller(peer_index, "take")
+        for _ in range(1 + repeats):
+            keys = {} if message_id is None else {"id": message_id}
+            is_duplicate = message_id in self.messages
             may = peer.drives and self.driver in (None, peer)
             self.play.send_frame(peer.number, "message", message=build_user_message(), **keys)
             if may and not is_duplicate:
@@ -532,16 +534,18 @@ class Bridge(RuleBasedStateMachine):
                 continue
             (line,) = lines
             require(line["type"] == "user" and line["message"] == build_user_message(), line)
-            if identity is not None:
-                self.messages.append(identity)
-                require(len(identity) <= SHORT or line["uuid"] == identity, "another uuid", line)
+            if message_id is not None:
+                self.messages.append(message_id)
+                require(
+                    len(message_id) <= SHORT or line["uuid"] == message_id, "another uuid", line
+                )
             self.accepted_messages.append(line)
 
     @precondition(lambda self: self.peers and (self.open or self.resolved))
-    @rule(place=peers, which=st.integers(0, 9), allow=st.booleans())
-    def answer_prompt(self, place: int, which: int, allow: bool) -> None:
+    @rule(peer_index=peers, which=st.integers(0, 9), allow=st.booleans())
+    def answer_prompt(self, peer_index: int, which: int, allow: bool) -> None:
         """Answer a question: an open one or a resolved one."""
-        peer = self._pick_peer(place)
+        peer = self._pick_peer(peer_index)
         prompt_ids = [*self.open, *self.resolved]
         question = prompt_ids[which % len(prompt_ids)]
         may = self._can_answer(peer)
@@ -559,10 +563,10 @@ class Bridge(RuleBasedStateMachine):
             require(line["response"]["response"]["behavior"] == how, line)
 
     @precondition(lambda self: self.peers)
-    @rule(place=peers)
-    def interrupt_turn(self, place: int) -> None:
+    @rule(peer_index=peers)
+    def interrupt_turn(self, peer_index: int) -> None:
         """Interrupt the turn of a client. Every open question is cancelled."""
-        peer = self._pick_peer(place)
+        peer = self._pick_peer(peer_index)
         if peer.drives:
             for question in list(self.open):
                 self._resolve_prompt(question, find_peer_name(self, peer), "interrupt")
@@ -571,10 +575,10 @@ class Bridge(RuleBasedStateMachine):
         require(len(lines) == peer.drives, "interrupts", lines)
 
     @precondition(lambda self: self.peers)
-    @rule(place=peers, kind=st.sampled_from(["take", "release", "deaf"]))
-    def change_controller(self, place: int, kind: str) -> None:
+    @rule(peer_index=peers, kind=st.sampled_from(["take", "release", "deaf"]))
+    def change_controller(self, peer_index: int, kind: str) -> None:
         """Let a client take control, release it, or stop answering."""
-        peer = self._pick_peer(place)
+        peer = self._pick_peer(peer_index)
         if kind == "deaf":
             peer.deaf = True
             self._deny_unanswerable_prompts()
@@ -586,10 +590,10 @@ class Bridge(RuleBasedStateMachine):
         self._check_no_input()
 
     @precondition(lambda self: self.peers)
-    @rule(place=peers, kind=st.sampled_from(["model", "mode", "end", "odd"]))
-    def send_command(self, place: int, kind: str) -> None:
+    @rule(peer_index=peers, kind=st.sampled_from(["model", "mode", "end", "odd"]))
+    def send_command(self, peer_index: int, kind: str) -> None:
         """Send a command that needs control, or a meaningless frame."""
-        peer = self._pick_peer(place)
+        peer = self._pick_peer(peer_index)
         if kind == "odd":
             for raw in NONSENSE:
                 on_client_frame(self.play.hub, peer.number, raw)
@@ -605,12 +609,12 @@ class Bridge(RuleBasedStateMachine):
         require(effect_count == may, kind, "was done", effect_count, "times")
 
     @precondition(lambda self: self.peers)
-    @rule(place=peers, hooks=mostly, takes=mostly)
-    def send_hooks(self, place: int, hooks: bool, takes: bool) -> None:
+    @rule(peer_index=peers, hooks=mostly, takes=mostly)
+    def send_hooks(self, peer_index: int, hooks: bool, takes: bool) -> None:
         """Send `initialize`, with or without hooks. Perhaps a call is asked about at once."""
-        peer = self._pick_peer(place)
+        peer = self._pick_peer(peer_index)
         if takes:
-            self.change_controller(place, "take")
+            self.change_controller(peer_index, "take")
         self.line_count += 1
         brought = {"hooks": {"PreToolUse": [{"hookCallbackIds": ["h"]}]}} if hooks else {}
         request = {"subtype": "initialize", **brought}
@@ -633,40 +637,40 @@ class Bridge(RuleBasedStateMachine):
                 self.judges,
             )
         if self.judges and takes:
-            self.ask_hook(place)
+            self.ask_hook(peer_index)
 
     @precondition(lambda self: len(self.peers) > 1)
-    @rule(place=peers, waits=st.booleans(), hooks=st.booleans())
-    def send_hooks_and_leave(self, place: int, waits: bool, hooks: bool) -> None:
+    @rule(peer_index=peers, waits=st.booleans(), hooks=st.booleans())
+    def send_hooks_and_leave(self, peer_index: int, waits: bool, hooks: bool) -> None:
         """Send hooks, perhaps a message, and disconnect at once."""
         if hooks:
-            self.send_hooks(place, True, True)
-        self.send_old_restriction(place)
+            self.send_hooks(peer_index, True, True)
+        self.send_old_restriction(peer_index)
         if waits:
-            self.send_message(place, None, False, True)
-        self.disconnect_peer(place, False, 0)
+            self.send_message(peer_index, None, False, True)
+        self.disconnect_peer(peer_index, False, 0)
         if self.peers:
-            self.send_hooks(place, False, True)
+            self.send_hooks(peer_index, False, True)
 
     @precondition(lambda self: self.peers)
-    @rule(place=peers)
-    def send_old_restriction(self, place: int) -> None:
+    @rule(peer_index=peers)
+    def send_old_restriction(self, peer_index: int) -> None:
         """Send the restriction of an older client version. It is refused and changes nothing."""
-        self.play.send_frame(self._pick_peer(place).number, "narrow", mode="plan")
+        self.play.send_frame(self._pick_peer(peer_index).number, "narrow", mode="plan")
         self._check_no_input()
 
     @precondition(lambda self: self.peers and self.calls)
-    @rule(place=peers, which=st.integers(0, 9))
-    def answer_hook(self, place: int, which: int) -> None:
+    @rule(peer_index=peers, which=st.integers(0, 9))
+    def answer_hook(self, peer_index: int, which: int) -> None:
         """Answer for a hook: the client's own or another client's."""
-        peer, call = self._pick_peer(place), list(self.calls)[which % len(self.calls)]
+        peer, call = self._pick_peer(peer_index), list(self.calls)[which % len(self.calls)]
         may = self.calls[call] is peer
         for _ in range(2):
             self.play.send_frame(
                 peer.number,
                 "reply",
                 id=call,
-                response={"subtype": "success", "response": {"by": place}},
+                response={"subtype": "success", "response": {"by": peer_index}},
             )
         lines = self._take_input()
         require(len(lines) == may, "answers for a hook:", lines)
@@ -894,7 +898,8 @@ class Bridge(RuleBasedStateMachine):
         for peer in self.peers.values():
             waits = self.play.hub.subscribers.clients[peer.number]
             require(
-                waits._queued_bytes <= HELD_BYTES and waits._queued_line_count <= HELD_LINES,
+                waits._queued_bytes <= MAX_CLIENT_BYTES
+                and waits._queued_line_count <= MAX_CLIENT_LINES,
                 waits._queued_bytes,
                 "bytes",
                 waits._queued_line_count,

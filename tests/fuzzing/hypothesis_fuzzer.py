@@ -23,7 +23,7 @@ VERB_ROUNDS = 8  # one round of this many tests method orders, which have no lin
 ROUND = 200  # examples between two checks of the clock
 SAVE_ROUNDS = 5
 
-WAYS = (1, 3, 7)  # numbers of setups per run: drawing costs more than running
+KNOB_FACTORS = (1, 3, 7)  # numbers of setups per run: drawing costs more than running
 
 _NUMBERS = st.integers(0, (1 << 16) - 1)
 _EDITS = st.lists(st.integers(0, (1 << 48) - 1), max_size=16)
@@ -46,7 +46,7 @@ def build_runs(plan: Plan) -> list[FuzzRun]:
             run = apply_edit(run, edit, edit, build_pool())
         runs += [
             run._replace(knobs=tuple(value * times % KNOB_LARGEST for value in run.knobs))
-            for times in WAYS
+            for times in KNOB_FACTORS
         ]
     return runs
 

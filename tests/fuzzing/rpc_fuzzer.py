@@ -56,7 +56,7 @@ from shim.core.turn.outcome import ChildExit
 
 MESSAGES = 60  # of one conversation at most
 SIZE = 1200  # entries of one collection of a machine: the limits in the code are 1000
-SHOWN = 10  # findings to print
+MAX_PRINTED = 10  # findings to print
 
 
 class BrokenError(AssertionError):
@@ -284,7 +284,7 @@ def main() -> int:
         kinds: Counter[str] = Counter()
         for seed, story in find_failures(machine, count // len(AGENTS), first):
             kinds[kind := story.rstrip().rpartition("\n")[2][:80]] += 1
-            if kinds[kind] == 1 and len(kinds) <= SHOWN:
+            if kinds[kind] == 1 and len(kinds) <= MAX_PRINTED:
                 sys.stdout.write(f"-- {machine}, seed {seed}\n{story}\n")
         broken = sum(kinds.values())
         sys.stdout.write(

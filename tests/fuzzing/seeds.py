@@ -67,7 +67,7 @@ FRONTEND: list[dict[str, object]] = [
     ),
 ]  # fmt: skip
 
-WORDS = """
+CLI_ARGS = """
 -p --print hi --output-format stream-json --input-format stream-json --verbose --include-partial-messages --model m
 --session-id 11111111-2222-4333-8444-555555555555 --resume --continue -c -r --fork-session --permission-mode plan
 --allowedTools Read,Bash(git:*) Edit --disallowedTools Write -- --max-turns 3 --max-budget-usd 0.5 acceptEdits
@@ -101,7 +101,7 @@ def build_pool() -> Pool:
     for case in list_fixture_cases():
         lines.setdefault(case.vendor, []).extend(_list_lines(case))
     lines["control"] = [json.dumps(line).encode() for line in FRONTEND]
-    lines["words"] = [token.encode() for token in WORDS.split()]
+    lines["words"] = [token.encode() for token in CLI_ARGS.split()]
     lines["settings"] = SETTINGS.split(b"\n")
     return Pool(lines, TORTURE)
 

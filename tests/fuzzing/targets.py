@@ -55,7 +55,7 @@ def _read_answer(text: str) -> JsonSchemaAnswer:
     )
 
 
-_TERMS: Sequence[dict[str, Any]] = (
+_TURN_OPTIONS: Sequence[dict[str, Any]] = (
     {},
     {},
     {"evaluator": build_evaluator(deny=["Bash(rm:*)", "Write"], hidden=["Read"])},
@@ -81,7 +81,7 @@ BYTES, BYTES_A_LINE, TIMES_LONGER = 300_000, 4_000, 80
 
 def _select_options(run: FuzzRun, read: Adapter) -> dict[str, Any]:
     """Return the options of the turn. A real claude counts usage and answers by itself."""
-    options = _TERMS[run.resolve_knob("terms", len(_TERMS))]
+    options = _TURN_OPTIONS[run.resolve_knob("terms", len(_TURN_OPTIONS))]
     return (
         {} if read.passthrough and not options.keys() <= {"evaluator", "requested_id"} else options
     )
@@ -119,12 +119,14 @@ def run_child(run: FuzzRun) -> int:
         _check_time(run, body, count)
     _check_work(body, count, output)
     if run.resolve_knob("cut", IN_PIECES) == 0:
-        second_output, account_again = _feed_child(run, body, Random(run.knobs[KNOBS.index("cut")]))
+        second_output, second_diagnostics = _feed_child(
+            run, body, Random(run.knobs[KNOBS.index("cut")])
+        )
         assert second_output == output, (
             f"in pieces it is said otherwise: {_describe_difference(output, second_output)}"
         )
-        assert account_again == diagnostics, (
-            f"in pieces it is counted otherwise: {diagnostics!r} is not {account_again!r}"
+        assert second_diagnostics == diagnostics, (
+            f"in pieces it is counted otherwise: {diagnostics!r} is not {second_diagnostics!r}"
         )
     return count
 

@@ -8,7 +8,7 @@ import json
 import random
 from collections.abc import Callable, Mapping
 
-from fuzzing.agents import COMMANDS, WORDS, AcpAgent, Agent, Line, Player
+from fuzzing.agents import COMMANDS, TEXTS, AcpAgent, Agent, Line, Player
 
 GATE = "claude-shim"
 
@@ -82,13 +82,13 @@ class PiAgent(Player):
         call = choose(("c1", "c2", "", f"c{self._number}"))
         message = {
             "role": "assistant",
-            "content": [{"type": "text", "text": choose(WORDS)}],
+            "content": [{"type": "text", "text": choose(TEXTS)}],
             "stopReason": "stop",
         }
         event = {
             "type": choose(("text_delta", "thinking_delta")),
             "contentIndex": 0,
-            "delta": choose(WORDS),
+            "delta": choose(TEXTS),
         }
         tool = {"toolCallId": call, "toolName": "bash", "args": {"command": choose(COMMANDS)}}
         made: tuple[Line, ...] = (
@@ -187,7 +187,7 @@ class CodexAgent(Player):
         item = choose((
             {"type": "commandExecution", "id": name, "command": choose(COMMANDS), "cwd": "/w", "status": "completed"},
             {"type": "fileChange", "id": name, "status": "completed", "changes": [change]},
-            {"type": "agentMessage", "id": "m1", "text": choose(WORDS)},
+            {"type": "agentMessage", "id": "m1", "text": choose(TEXTS)},
         ))  # fmt: skip
         status = choose(("completed", "interrupted", "failed"))
         made: tuple[Line, ...] = (
@@ -199,7 +199,7 @@ class CodexAgent(Player):
             {"method": "item/completed", "params": {**where, "item": item}},
             {
                 "method": "item/agentMessage/delta",
-                "params": {**where, "itemId": "m1", "delta": choose(WORDS)},
+                "params": {**where, "itemId": "m1", "delta": choose(TEXTS)},
             },
             {"method": "new/notification", "params": where},
             {
