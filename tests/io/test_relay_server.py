@@ -51,9 +51,9 @@ class FakeFrontend:
         self.messages = []
         self.says = says
         self.decided_calls = []
-        self.server = McpRelayServer(self.servers, self.flush, self.judge, seconds)
+        self.server = McpRelayServer(self.servers, self.flush, self.decide_call, seconds)
 
-    async def judge(self, tool, tool_input):
+    async def decide_call(self, tool, tool_input):
         """Deny a call with the number 13. Change the number 14 to 15. Allow all other calls
         unchanged.
         """

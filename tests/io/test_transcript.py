@@ -20,7 +20,7 @@ from shim.io.transcript import FILE_PREFIX, Transcript, encode_project_folder_na
 
 U = "11111111-2222-4333-8444-55555555abcd"
 PROMPT = "aaaaaaaa-2222-4333-8444-55555555abcd"
-IDENTITY = "99999999-0000-4000-8000-"
+UUID_PREFIX = "99999999-0000-4000-8000-"
 CWD = "/repo/a.b"
 
 
@@ -46,7 +46,7 @@ def create_transcript(home, environment=None):
 def stream(partial=False, number=0):
     """Return the lines of a turn: thinking, text, a call, its result, and a final text."""
     writer = StreamJsonWriter(
-        IDENTITY.replace("0000", f"000{number}", 1),
+        UUID_PREFIX.replace("0000", f"000{number}", 1),
         writes_partial_messages=partial,
         terminator=b"$\n",
     )
@@ -161,7 +161,7 @@ def spend(file, home, *turns, partial=False):
     usage_counter = MessageUsageCounter()
     transcript = Transcript({"HOME": str(home)}, CWD, "2", usage_counter=usage_counter)
     writer = StreamJsonWriter(
-        IDENTITY, writes_partial_messages=partial, usage_counter=usage_counter
+        UUID_PREFIX, writes_partial_messages=partial, usage_counter=usage_counter
     )
     writer.write_init_message(U, {"cwd": CWD})
     transcript.write_lines(writer.take_bytes())
@@ -177,7 +177,7 @@ def spend(file, home, *turns, partial=False):
 
 
 def request(number):
-    return f"req_{IDENTITY.replace('-', '')}{number:06x}"
+    return f"req_{UUID_PREFIX.replace('-', '')}{number:06x}"
 
 
 USED = create_usage(100, 20, 3, 30)
@@ -314,7 +314,7 @@ def test_lines_are_appended_after_usage_is_overwritten(file, home):
 def test_yume_dialect_records_the_same_usage(file, home):
     usage_counter = MessageUsageCounter()
     writer = YumeEncoder(
-        IDENTITY, transcript_writer=StreamJsonWriter(IDENTITY, usage_counter=usage_counter)
+        UUID_PREFIX, transcript_writer=StreamJsonWriter(UUID_PREFIX, usage_counter=usage_counter)
     )
     transcript = Transcript({"HOME": str(home)}, CWD, "2", usage_counter=usage_counter)
     writer.write_init_message(U, {"cwd": CWD})
@@ -421,7 +421,7 @@ def test_entrypoint_names_the_frontend(home, file):
 
 
 def test_subagent_messages_are_omitted(transcript, file):
-    writer = StreamJsonWriter(IDENTITY)
+    writer = StreamJsonWriter(UUID_PREFIX)
     writer.set_session_id(U)
     writer.write_subagent_message("call_1", "user", {"role": "user", "content": "find it"})
     writer.write_subagent_message("call_1", "assistant", {"role": "assistant", "content": []})
@@ -440,7 +440,7 @@ def test_echoed_prompt_is_written_once(transcript, file):
 
 
 def test_text_of_a_hook_is_written_as_a_hidden_message(transcript, file):
-    writer = StreamJsonWriter(IDENTITY)
+    writer = StreamJsonWriter(UUID_PREFIX)
     writer.set_session_id(U)
     writer.write_synthetic_user_text("Stop hook feedback:\nrun the tests")
     wrote(transcript, writer.take_bytes())
@@ -450,7 +450,7 @@ def test_text_of_a_hook_is_written_as_a_hidden_message(transcript, file):
 
 
 def test_interrupt_is_written_as_a_message(transcript, file):
-    writer = StreamJsonWriter(IDENTITY)
+    writer = StreamJsonWriter(UUID_PREFIX)
     writer.set_session_id(U)
     writer.write_user_text("[Request interrupted by user]")
     wrote(transcript, writer.take_bytes())
@@ -458,7 +458,7 @@ def test_interrupt_is_written_as_a_message(transcript, file):
 
 
 def test_api_error_is_written_as_a_message(transcript, file):
-    writer = StreamJsonWriter(IDENTITY)
+    writer = StreamJsonWriter(UUID_PREFIX)
     writer.set_session_id(U)
     writer.write_api_error("API Error: 529", "overloaded", 529)
     wrote(transcript, writer.take_bytes())
