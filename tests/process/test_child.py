@@ -317,7 +317,7 @@ async def test_watchdog_exits_with_its_child(start):
 
 
 # Runs in a separate process, because all descendants of a subreaper are ended here.
-STOPS_ONE_OF_TWO = """
+STOP_FIRST_CHILD = """
 import sys
 import anyio
 from shim.process import spawn
@@ -344,7 +344,7 @@ anyio.run(stop_one)
 def test_stopping_a_child_does_not_stop_another_child(box):
     plans = [box.create_fake(["out", "here"], ["hang"]) for _ in range(2)]
     done = subprocess.run(
-        [sys.executable, "-c", STOPS_ONE_OF_TWO, *plans],
+        [sys.executable, "-c", STOP_FIRST_CHILD, *plans],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

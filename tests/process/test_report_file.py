@@ -61,7 +61,7 @@ match = { type = "sleep" }
 emit = "result"
 """
 PARROT = f'schema = 1\nid = "parrot"\n{LAUNCH}{RULES}'
-TOLD = {
+REPORT = {
     "nests": [{"heard": 100, "known": 20, "said": 7, "price": 0.5}, {"heard": 10, "said": 3}],
     "name": "Polly",
 }
@@ -88,8 +88,8 @@ def test_report_folder_is_private_and_removed_after_reading(box):
     folder = file.folder
     os.mkdir(f"{folder}/session")
     with open(f"{folder}/night.json", "w", encoding="utf-8") as written:
-        json.dump(TOLD, written)
-    assert file.read_and_remove() == {"nests": TOLD["nests"]}
+        json.dump(REPORT, written)
+    assert file.read_and_remove() == {"nests": REPORT["nests"]}
     assert not os.path.exists(folder) and file.read_and_remove() is None
     assert not os.path.exists(os.path.dirname(folder)), "a run leaves nothing of it"
 
@@ -112,7 +112,7 @@ def test_missing_report_returns_none_and_removes_the_folder(box):
 def test_symlinked_report_is_not_followed(box, tmp_path):
     """Threat: a vendor's output causes a file of another folder to be read as its report."""
     other = tmp_path / "other.json"
-    other.write_text(json.dumps(TOLD))
+    other.write_text(json.dumps(REPORT))
     file = report_file(box)
     os.symlink(other, f"{file.folder}/night.json")
     assert file.read_and_remove() is None and other.exists()
@@ -121,7 +121,7 @@ def test_symlinked_report_is_not_followed(box, tmp_path):
 def test_oversized_report_is_ignored(box):
     file = report_file(box)
     with open(f"{file.folder}/night.json", "w", encoding="utf-8") as written:
-        json.dump(TOLD | {"noise": "x" * MAX_REPORT_BYTES}, written)
+        json.dump(REPORT | {"noise": "x" * MAX_REPORT_BYTES}, written)
     assert file.read_and_remove() is None
 
 
@@ -161,7 +161,7 @@ def result_with(report, *, code=0, interrupt=False):
 
 @pytest.mark.parametrize("interrupt", [False, True])
 def test_result_contains_usage_and_cost_of_the_report(interrupt):
-    result = result_with(TOLD, interrupt=interrupt)
+    result = result_with(REPORT, interrupt=interrupt)
     assert (result["usage"]["input_tokens"], result["usage"]["output_tokens"]) == (90, 10)
     assert result["total_cost_usd"] == 0.5 and result["is_error"] is interrupt
 
@@ -224,7 +224,7 @@ def folders(box):
 def night(box):
     """Create a program that writes its report to a file."""
     write(box, PARROT)
-    plan = [["record", str(box.recording)], ["put", "--tell", json.dumps(TOLD)], ["out", NIGHT]]
+    plan = [["record", str(box.recording)], ["put", "--tell", json.dumps(REPORT)], ["out", NIGHT]]
     box.create_fake(*plan, name="parrot")
 
 
@@ -244,17 +244,17 @@ def test_replay_reports_the_recorded_usage(box):
     (note,) = (
         record for record in records if record.code == "n" and record.fields["kind"] == "report"
     )
-    assert note.fields["report"] == {"nests": TOLD["nests"]}, "nothing else of the file is kept"
+    assert note.fields["report"] == {"nests": REPORT["nests"]}, "nothing else of the file is kept"
     replay = box.run_claude(*ASK, SHIM_VENDOR=f"replay:{cast}")
     assert replay.result["usage"] == done.result["usage"] and replay.result["total_cost_usd"] == 0.5
     assert folders(box) == []
 
 
 def test_replayer_outputs_stdout_and_the_report_note():
-    note = (0.4, "n", {"kind": NOTE_REPORT, "report": TOLD})
+    note = (0.4, "n", {"kind": NOTE_REPORT, "report": REPORT})
     player = ReplayHarness()
     player.play_to_end(build_replayer([START, (0.1, "o", b"a\n"), build_exit_record(0.3), note]))
     assert [data for _, letter, data in player.outputs if letter == "o"] == [b"a\n"]
     assert [json.loads(data) for _, letter, data in player.outputs if letter == NOTE_REPORT] == [
-        TOLD
+        REPORT
     ]

@@ -97,7 +97,7 @@ def test_nul_in_an_argument_raises_frontend_error(box):
 LONG = "Speak like a pirate. " * 10_000  # 210 kB; Linux accepts 128 KiB
 
 
-def given_by_file(box, flag):
+def build_file_flag(box, flag):
     path = box.path / "prompt"
     path.write_text(LONG, encoding="utf-8")
     return (f"{flag}-file", str(path))
@@ -107,7 +107,7 @@ def given_by_file(box, flag):
 @pytest.mark.parametrize("vendor", ["acai", "cake", "cursor", "demo"])
 def test_long_system_prompt_is_prepended_to_stdin_for_vendors_without_a_flag(box, vendor, flag):
     child = box.create_fake(["read"], ["record", str(box.recording)])
-    box.run_claude(*ASK, *given_by_file(box, flag), SHIM_VENDOR=vendor, SHIM_BIN=child)
+    box.run_claude(*ASK, *build_file_flag(box, flag), SHIM_VENDOR=vendor, SHIM_BIN=child)
     assert box.read_record()["stdin"] == ("hi" if vendor == "demo" else f"{LONG}\n\nhi")
 
 
@@ -115,7 +115,7 @@ def test_long_system_prompt_is_prepended_to_stdin_for_vendors_without_a_flag(box
 def test_long_system_prompt_is_passed_to_pi_as_a_private_file(box, flag):
     box.run_claude(
         *ASK,
-        *given_by_file(box, flag),
+        *build_file_flag(box, flag),
         SHIM_VENDOR="pi",
         SHIM_BIN=box.create_fake(["record", str(box.recording)]),
     )
@@ -140,7 +140,7 @@ def test_long_system_prompt_is_passed_to_qwen_as_a_file(box, is_conversation):
         stdin = "".join(json.dumps(line) + "\n" for line in lines).encode()
         box.run_claude("--input-format", "stream-json", *STREAM, stdin=stdin, **environment)
     else:
-        box.run_claude(*ASK, *given_by_file(box, "--system-prompt"), **environment)
+        box.run_claude(*ASK, *build_file_flag(box, "--system-prompt"), **environment)
     record = box.read_record()
     assert "--system-prompt" not in record["arguments"]
     with open(record["environment"]["QWEN_SYSTEM_MD"], encoding="utf-8") as file:
@@ -148,7 +148,7 @@ def test_long_system_prompt_is_passed_to_qwen_as_a_file(box, is_conversation):
 
 
 def test_claude_receives_the_system_prompt_file_flag_unchanged(box):
-    flags = given_by_file(box, "--append-system-prompt")
+    flags = build_file_flag(box, "--append-system-prompt")
     child = box.create_fake(["record", str(box.recording)])
     box.run_claude(*ASK, *flags, SHIM_VENDOR="claude", SHIM_BIN=child)
     assert f"{flags[0]}={flags[1]}" in box.read_record()["arguments"]
@@ -159,7 +159,7 @@ def test_system_prompt_above_the_argument_limit_is_refused_with_its_size(box):
     long".
     """
     child = box.create_fake(["record", str(box.recording)])
-    flags = given_by_file(box, "--append-system-prompt")
+    flags = build_file_flag(box, "--append-system-prompt")
     done = box.run_claude(*ASK, *flags, SHIM_VENDOR="qwen", SHIM_BIN=child)
     assert (done.status, done.cause) == (1, "refused")
     assert f"{len(LONG)} of them in --append-system-prompt" in done.result["errors"][0]

@@ -63,7 +63,7 @@ def standin(box, how, *steps, output=None):
     return {"SHIM_VENDOR": "claude", "SHIM_BIN": child}, CONVERSE
 
 
-WAYS = ("one message", "one way", "two way", "relay")
+RUN_MODES = ("one message", "one way", "two way", "relay")
 
 
 def begin(running, how):
@@ -86,7 +86,7 @@ ENDS = {
 @pytest.mark.parametrize(
     ("how", "number"),
     [
-        *((how, number) for how in WAYS for number in (signal.SIGTERM, signal.SIGINT)),
+        *((how, number) for how in RUN_MODES for number in (signal.SIGTERM, signal.SIGINT)),
         ("one message", signal.SIGHUP),
     ],
 )
@@ -355,7 +355,7 @@ with open(sys.argv[1], "w") as file:
 """
 
 
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("how", RUN_MODES)
 def test_killed_child_is_reported_with_its_signal(box, how):
     lifeline = box.create_lifeline()
     environment, args = standin(box, how, ["say", lifeline.path, "child"])

@@ -503,7 +503,7 @@ SPOILED = {
     "raw newline": b'"x":"a\nb"',
     "deep": b'"x":' + b"[" * 3000 + b"]" * 3000,
 }
-WAYS = {
+LINE_DAMAGE = {
     **{
         name: (lambda line, member=member: line[:-1] + b"," + member + b"}")
         for name, member in SPOILED.items()
@@ -520,12 +520,12 @@ WAYS = {
 
 
 @functools.cache
-def told_of(chosen):
+def summarize_original(chosen):
     """Return the summary of a case without a forged line."""
     return summarize_stream(translate_case(chosen)[0])
 
 
-@loop_over_rows("way", WAYS)
+@loop_over_rows("way", LINE_DAMAGE)
 @loop_over_rows("forged", [FORGED_RESULT, FORGED_REQUEST, FORGED_INIT])
 @pytest.mark.parametrize(
     "name",
@@ -542,14 +542,14 @@ def test_forged_line_is_ignored_after_any_repair(name, forged, way):
     """
     chosen = find_case(name)
     lines = chosen.data.splitlines(keepends=True)
-    line = WAYS[way](json.dumps(forged).encode())
+    line = LINE_DAMAGE[way](json.dumps(forged).encode())
     bad = b"".join([*lines[:2], line, b"\n", *lines[2:]])
     translation = create_standalone_child_stream(
         chosen.vendor, include_partial_messages=chosen.partial, stable_ids=True
     )
     output, commands = translation.feed(bad)
     output += translation.close(chosen.exit, chosen.stderr)[0]
-    assert summarize_stream(output) == told_of(chosen)
+    assert summarize_stream(output) == summarize_original(chosen)
     assert b"pwned" not in output and b'"type":"control_re' not in output
     assert not any(
         isinstance(command, AskPermissionCommand | SendToChildCommand) for command in commands
