@@ -31,7 +31,7 @@ from shim.profiles.load.profile_file import load_profile_adapter as described
 from shim.profiles.profile import ProfileTranslator
 
 SAY = '[[event]]\nmatch = { type = "say" }\nemit = "text"\ntext = "words"\nblock = "id"\n'
-WHOLE = '[[event]]\nmatch = { type = "whole" }\nemit = "text"\ntext = "words"\nblock = "id"\nmode = "final"\n'
+FINAL_TEXT = '[[event]]\nmatch = { type = "whole" }\nemit = "text"\ntext = "words"\nblock = "id"\nmode = "final"\n'
 USAGE = """
 [[event]]
 match = { type = "usage" }
@@ -89,7 +89,7 @@ def test_cumulative_text_emits_only_the_new_text_as_deltas():
 
 
 def test_final_text_after_its_deltas_is_not_repeated():
-    profile = stream(text='"delta"') + SAY + WHOLE + END
+    profile = stream(text='"delta"') + SAY + FINAL_TEXT + END
     events = [
         {"type": "say", "words": "Hel", "id": "b"},
         {"type": "whole", "words": "Hello.", "id": "b"},
@@ -97,7 +97,7 @@ def test_final_text_after_its_deltas_is_not_repeated():
     assert summarize_events(profile, *events, DONE)[1:] == ["text:Hello.", "end:success Hello."]
 
 
-NAMELESS = stream(text='"delta"') + (SAY + WHOLE).replace('block = "id"\n', "") + END
+NAMELESS = stream(text='"delta"') + (SAY + FINAL_TEXT).replace('block = "id"\n', "") + END
 
 
 @loop_over_rows(
@@ -118,7 +118,7 @@ def test_final_text_without_a_block_id_is_matched_to_its_deltas(events, expected
 
 
 def test_final_text_without_deltas_is_emitted():
-    profile = stream(text='"delta"') + SAY + WHOLE + END
+    profile = stream(text='"delta"') + SAY + FINAL_TEXT + END
     assert (
         summarize_events(profile, {"type": "whole", "words": "Hello.", "id": "b"}, DONE)[1]
         == "text:Hello."

@@ -283,7 +283,7 @@ def test_stdio_mcp_server_is_reachable_if_an_argument_names_the_server():
 
 
 @loop_over_rows(
-    ("template", "own", "name"),
+    ("template", "vendor_name", "name"),
     [
         ("mcp_{server}_{tool}", "mcp_my_srv_make", "mcp__my_srv__make"),
         ("{server}_{tool}", "my_srv_make", "mcp__my_srv__make"),
@@ -294,8 +294,8 @@ def test_stdio_mcp_server_is_reachable_if_an_argument_names_the_server():
         ("", "my_srv_make", ""),
     ],
 )
-def test_mcp_tool_name_of_the_agent_is_converted_to_the_claude_name(template, own, name):
-    assert resolve_mcp_tool_name(template, ("my", "my_srv", "a.b"), own) == name
+def test_mcp_tool_name_of_the_agent_is_converted_to_the_claude_name(template, vendor_name, name):
+    assert resolve_mcp_tool_name(template, ("my", "my_srv", "a.b"), vendor_name) == name
 
 
 @pytest.mark.parametrize("before", ["", " ", "\ufeff", "\n\ufeff \u2003"])

@@ -475,7 +475,7 @@ def test_arbitrary_agent_messages_yield_a_single_result(messages):
     assert len(check_turns(talk.lines, partial=False)) == 1
 
 
-def in_kimis_words(name, command, state="in_progress", call_id="t/c1"):
+def build_kimi_update(name, command, state="in_progress", call_id="t/c1"):
     content = [{"type": "content", "content": {"type": "text", "text": command}}]
     return build_update(name, toolCallId=call_id, title="Shell", status=state, content=content)
 
@@ -536,14 +536,14 @@ def test_number_of_prompts_with_denial_reasons_is_limited():
 
 def test_denial_reason_is_sent_as_a_second_prompt():
     talk = start_conversation("kimi").feed_messages(
-        in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question()
+        build_kimi_update("tool_call", '{"command": "ls"}'), kimis_question()
     )
     (request,) = talk.pending_permissions
     assert (request.tool, request.tool_input) == ("Bash", {"command": "ls"})
     talk.sent_bytes += talk.child_input.encode_permission_response(
         talk.pending_permissions.pop(), PermissionDecision(False, message="rather not")
     )
-    talk.feed_messages(in_kimis_words("tool_call_update", "rejected", "failed"), DONE)
+    talk.feed_messages(build_kimi_update("tool_call_update", "rejected", "failed"), DONE)
     prompt = talk.get_last_message()
     assert prompt["method"] == "session/prompt"
     assert (
@@ -559,22 +559,22 @@ def test_denial_reason_is_sent_as_a_second_prompt():
 
 def test_denial_that_ends_the_turn_sends_no_second_prompt():
     talk = start_conversation("kimi").feed_messages(
-        in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question()
+        build_kimi_update("tool_call", '{"command": "ls"}'), kimis_question()
     )
     talk.sent_bytes += talk.child_input.encode_permission_response(
         talk.pending_permissions.pop(), PermissionDecision(False, message="stop", ends_turn=True)
     )
     sent_output = talk.sent_bytes
     talk.feed_messages(
-        in_kimis_words("tool_call_update", "rejected", "failed"), DONE
+        build_kimi_update("tool_call_update", "rejected", "failed"), DONE
     ).close_stream()
     assert talk.sent_bytes == sent_output
 
 
 def test_permission_request_for_an_ambiguous_call_id_is_cancelled():
     calls = [
-        in_kimis_words("tool_call", '{"command": "rm x"}'),
-        in_kimis_words("tool_call", '{"command": "ls"}'),
+        build_kimi_update("tool_call", '{"command": "rm x"}'),
+        build_kimi_update("tool_call", '{"command": "ls"}'),
     ]
     talk = start_conversation("kimi").feed_messages(*calls, kimis_question())
     assert talk.pending_permissions == []
@@ -814,17 +814,17 @@ def used(output):
 
 
 @loop_over_rows(
-    ("words", "cause"),
+    ("text", "cause"),
     [(NO_KEY, "auth"), (BROKEN, "vendor_error"), ("Error: Odd.", "vendor_error")],
 )
 @loop_over_rows("done", [DONE, used(0)])
 @loop_over_rows("before", [[], [build_text_update(RETRYING), build_text_update(RETRYING)]])
-def test_copilot_error_text_is_reported_as_an_error(words, cause, done, before):
+def test_copilot_error_text_is_reported_as_an_error(text, cause, done, before):
     result, texts, lines = copilot(
-        *before, build_text_update(words), build_update("usage_update", used=5, size=9), done=done
+        *before, build_text_update(text), build_update("usage_update", used=5, size=9), done=done
     )
     assert result["is_error"] and result["shim"]["cause"] == cause
-    assert words.removeprefix("Error: ")[:20] in json.dumps(result)
+    assert text.removeprefix("Error: ")[:20] in json.dumps(result)
     assert not any("Retrying" in reply_text for reply_text in texts)
     assert [line["attempt"] for line in lines if line.get("subtype") == "api_retry"] == [
         *range(1, len(before) + 1)

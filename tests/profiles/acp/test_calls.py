@@ -25,8 +25,8 @@ def note(text):
 BY_TITLE, BY_ID = AcpToolCallFormat(), AcpToolCallFormat("id")
 
 
-def translate_call(*updates, identity="c1", form=BY_TITLE):
-    call = AcpToolCall(identity, form)
+def translate_call(*updates, call_id="c1", form=BY_TITLE):
+    call = AcpToolCall(call_id, form)
     for update in updates:
         call.apply_update(update)
     return call.translate_to_claude_tool(TOOLS)
@@ -103,12 +103,12 @@ def test_title_of_a_permission_request_overrides_the_command():
 )
 def test_command_without_an_input_is_read_from_the_title(notes, more):
     update = {"title": "ls\npwd", "kind": "execute", "content": [note(notes)]}
-    result = translate_call(update, identity="run_shell_command__1", form=BY_ID)
+    result = translate_call(update, call_id="run_shell_command__1", form=BY_ID)
     assert result == ("Bash", {"command": "ls\npwd"} | more)
 
 
 def test_edit_without_an_input_is_read_from_the_diff():
-    options = {"identity": "replace__1", "form": BY_ID}
+    options = {"call_id": "replace__1", "form": BY_ID}
     edit = {"title": "a: x => y", "kind": "edit", "content": [diff("/w/a", "x", "y")]}
     assert translate_call(edit, **options) == (
         "Edit",
@@ -219,7 +219,7 @@ SEARCHES = AcpToolCallFormat(
 
 
 @loop_over_rows(
-    ("own", "words"),
+    ("raw_input", "paths"),
     [
         ({"places": "/out"}, {"path": "/out"}),
         ({}, {"path": "/out"}),
@@ -228,21 +228,21 @@ SEARCHES = AcpToolCallFormat(
         ({"places": ["a", "b"]}, {"path": [["a", "b"], "/out"]}),
     ],
 )
-def test_path_of_a_permission_request_is_added_to_the_call_paths(own, words):
+def test_path_of_a_permission_request_is_added_to_the_call_paths(raw_input, paths):
     call = AcpToolCall("c1", SEARCHES)
     call.apply_update(
         {
             "sessionUpdate": "tool_call",
             "title": "Searching x",
             "kind": "read",
-            "rawInput": {"pattern": "x"} | own,
+            "rawInput": {"pattern": "x"} | raw_input,
         }
     )
     updated_call = call.build_call_from_permission_request(
         {"title": "Access", "kind": "read", "rawInput": {"path": "/out"}}
     )
     tools = {"look": ToolMapping("Grep", {"places": "path"})}
-    assert updated_call.translate_to_claude_tool(tools) == ("Grep", {"pattern": "x"} | words)
+    assert updated_call.translate_to_claude_tool(tools) == ("Grep", {"pattern": "x"} | paths)
 
 
 def test_path_of_the_call_does_not_hide_the_path_of_the_permission_request():

@@ -165,7 +165,7 @@ def image(data=PNG):
 
 
 @loop_over_rows(
-    ("block", "shown"),
+    ("block", "expected"),
     [
         ({"type": "image", "mimeType": "image/png", "data": PNG}, image()),
         (
@@ -190,13 +190,13 @@ def image(data=PNG):
     ],
 )
 @loop_over_rows("beside", [False, True])
-def test_every_content_type_is_converted(block, shown, beside):
+def test_every_content_type_is_converted(block, expected, beside):
     sent = content({"type": "text", "text": "before"}, block) if beside else content(block)
     (((returned, failed),), _, shim) = results(
         begin().feed_messages(build_call_update(status="completed", content=sent))
     )
-    shown = {"type": "text", "text": shown} if isinstance(shown, str) else shown
-    assert returned == [*([{"type": "text", "text": "before"}] if beside else ()), shown]
+    expected = {"type": "text", "text": expected} if isinstance(expected, str) else expected
+    assert returned == [*([{"type": "text", "text": "before"}] if beside else ()), expected]
     assert not failed and shim["unknown_events"] == {}
 
 

@@ -30,10 +30,10 @@ HOSTILE = [
     "k0",
     "event",
 ]
-WORDS = st.one_of(
+TEXTS = st.one_of(
     st.sampled_from(HOSTILE), st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 )
-KEYS = WORDS.filter(lambda text: text and "'" not in text and "|" not in text and "\0" not in text)
+KEYS = TEXTS.filter(lambda text: text and "'" not in text and "|" not in text and "\0" not in text)
 
 
 def build_node(value):
@@ -47,14 +47,14 @@ def value(spec, event):
 
 
 @settings(deadline=None)
-@given(WORDS)
+@given(TEXTS)
 @example("\udc80")
 def test_format_literal_round_trips_any_text(text):
     assert eval(format_literal(text)) == text and format_literal(text).isascii()
 
 
 @settings(deadline=None)
-@given(KEYS, WORDS)
+@given(KEYS, TEXTS)
 def test_path_accepts_any_key(key, text):
     assert value(f"a.'{key}'", {"a": {key: text}}) == text
     assert value(f"a.'{key}'.'{key}'", {"a": {key: {key: text}}}) == text
@@ -62,7 +62,7 @@ def test_path_accepts_any_key(key, text):
 
 
 @settings(deadline=None)
-@given(WORDS, WORDS)
+@given(TEXTS, TEXTS)
 def test_operators_accept_any_text(text, other):
     event = {"x": text}
     assert value({"const": text}, event) == text
@@ -80,7 +80,7 @@ def test_operators_accept_any_text(text, other):
 
 
 @settings(deadline=None)
-@given(KEYS, WORDS)
+@given(KEYS, TEXTS)
 def test_condition_accepts_any_key_and_text(key, text):
     here = FunctionBuilder("engine, event")
     condition_table = {f"'{key}'": text, "b": {"in": [text, "x"]}}
@@ -92,7 +92,7 @@ def test_condition_accepts_any_key_and_text(key, text):
 
 
 @settings(deadline=None)
-@given(KEYS, WORDS.filter(lambda text: text and "\0" not in text))
+@given(KEYS, TEXTS.filter(lambda text: text and "\0" not in text))
 def test_tool_arguments_accept_any_key(key, name):
     table = {"name": name, "args": {key: f"'{key}'"}, "add": {name: key}}
     assert compile_tool_argument_converter(build_node(table), [])({key: "v"}) == (

@@ -182,7 +182,7 @@ PIECE = {
     "name": "data.toolName",
     "input": "data.inputDelta",
 }
-SAID_WHOLE = ("assistant.message", "tool.execution_start")
+CALL_EVENTS = ("assistant.message", "tool.execution_start")
 
 
 @loop_over_rows(
@@ -213,7 +213,7 @@ def test_copilot_input_deltas_yield_the_same_calls_as_complete_events(name, has_
 
 
 def _says_calls(rule):
-    return rule["emit"] == "tool_use" and rule["match"].get("type") in SAID_WHOLE
+    return rule["emit"] == "tool_use" and rule["match"].get("type") in CALL_EVENTS
 
 
 def _translate_data(vendor, data):
@@ -353,7 +353,7 @@ def test_rules_without_a_type_match_events_of_repaired_lines():
     ] == {"glued_line": 1}
 
 
-OWN_PATH = (
+SESSION_PROFILE = (
     rule("session", match="{ sid = { exists = true } }", session_id='"sid"', continue_="true")
     + MIXED
 )
@@ -370,7 +370,7 @@ OWN_PATH = (
 )
 def test_extracted_event_of_another_session_is_rejected(line, is_accepted):
     """Threat: vendor output with an event that is appended to a tool's output."""
-    translation = create_translation(build_profile_adapter(OWN_PATH))
+    translation = create_translation(build_profile_adapter(SESSION_PROFILE))
     data = f'{{"type":"say","words":"a","sid":"mine"}}\n{line}\n{{"type":"end"}}\n'
     lines = parse_lines(translation.feed(data.encode())[0] + translation.close(None)[0])
     assert ("forged" in json.dumps(lines)) is is_accepted

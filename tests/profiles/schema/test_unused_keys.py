@@ -77,8 +77,8 @@ def list_allowed_names(monkeypatch) -> set[str]:
             tables.append((node.keys, allowed_keys, node.value["emit"] if is_rule else None))
         return read_table(node, allowed_keys)
 
-    def read(place: str) -> profile_file.ProfileFile:
-        file = profile_file.load_bundled_profile(place)
+    def read(path: str) -> profile_file.ProfileFile:
+        file = profile_file.load_bundled_profile(path)
         file.source.is_bundled = False  # so that the whole profile is checked
         return file
 
@@ -107,8 +107,8 @@ def list_allowed_operators() -> set[str]:
     field = dict.fromkeys((*fields._STANDALONE_OPERATORS, *fields._PATH_OPERATORS, *beside), True)
     match = {"type": dict.fromkeys(conditions._OPERATORS, True)}
     rules = [
-        {"emit": kind, "match": match, **dict.fromkeys(own, field)}
-        for kind, (_, own) in emits._EMIT_WRITERS.items()
+        {"emit": kind, "match": match, **dict.fromkeys(emit_fields, field)}
+        for kind, (_, emit_fields) in emits._EMIT_WRITERS.items()
     ]
     return {key.name for key in list_profile_keys({"event": rules})} - {
         f"usage.{key}" for key in field
@@ -135,7 +135,7 @@ def test_unused_key_table_lists_exactly_the_keys_no_bundled_profile_uses(monkeyp
 
 
 @pytest.fixture
-def own(local_box, monkeypatch):
+def load_user_profile(local_box, monkeypatch):
     """Return a function that loads a user profile and returns its path and its warnings."""
     monkeypatch.setattr(profile_files, "_warned", set())
     warned = []
@@ -150,8 +150,8 @@ def own(local_box, monkeypatch):
     return read
 
 
-def test_user_is_warned_once_about_each_unused_key(own):
-    path, warned = own(PROFILE)
+def test_user_is_warned_once_about_each_unused_key(load_user_profile):
+    path, warned = load_user_profile(PROFILE)
     numbers = {
         line.strip(): number for number, line in reversed(list(enumerate(PROFILE.splitlines(), 1)))
     }
@@ -174,7 +174,7 @@ def test_user_is_warned_once_about_each_unused_key(own):
             ('emit = "compacted"', 'event[1].emit = "compacted"', ""),
         )
     )
-    assert own(PROFILE)[1] == warned, "the second reading is silent"
+    assert load_user_profile(PROFILE)[1] == warned, "the second reading is silent"
 
 
 def test_profile_text_is_read_once_for_all_keys():
@@ -190,7 +190,7 @@ def test_profile_text_is_read_once_for_all_keys():
     assert len(reads) == 1
 
 
-def test_keys_of_bundled_profiles_cause_no_warning(own):
+def test_keys_of_bundled_profiles_cause_no_warning(load_user_profile):
     used = (
         PROFILE.replace('note = "mine"\n', "")
         .replace('note = "once"\n', "")
@@ -201,7 +201,7 @@ def test_keys_of_bundled_profiles_cause_no_warning(own):
         .replace('{ in = ["cut"] }', '"cut"')
         .replace("tool = 5", "idle = 5")
     )
-    assert own(used.replace('"compacted"\ntrigger = "why"', '"ignore"'))[1] == []
+    assert load_user_profile(used.replace('"compacted"\ntrigger = "why"', '"ignore"'))[1] == []
 
 
 def test_vendor_check_lists_unused_keys_once_in_its_notes(shim, local_box, monkeypatch):
