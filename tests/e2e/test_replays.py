@@ -29,7 +29,7 @@ from torture import Torture  # noqa: E402
 from torture_cases import list_torture_cases as torture_cases  # noqa: E402
 from version_drift import find_drift  # noqa: E402
 
-from tests.recording.test_replay_round_trip import case_again, torture_again  # noqa: E402
+from tests.recording.test_replay_round_trip import check_case_replay, check_torture_replay  # noqa: E402
 
 pytestmark = pytest.mark.e2e
 
@@ -204,7 +204,7 @@ TORTURE = [(case, vendor) for case in torture_cases() for vendor in case.vendors
 @pytest.mark.full
 @pytest.mark.parametrize("case", FIXTURES, ids=lambda case: case.name)
 def test_every_fixture_is_rerecorded_byte_for_byte(box: Box, case: Case) -> None:
-    case_again(box, case)
+    check_case_replay(box, case)
 
 
 @pytest.mark.full
@@ -214,4 +214,4 @@ def test_every_fixture_is_rerecorded_byte_for_byte(box: Box, case: Case) -> None
 def test_every_torture_case_is_rerecorded_byte_for_byte(
     box: Box, case: Torture, vendor: str
 ) -> None:
-    torture_again(box, case, vendor)
+    check_torture_replay(box, case, vendor)

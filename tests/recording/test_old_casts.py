@@ -18,7 +18,7 @@ from shim.story.reader import RecordedSessionStepReader
 
 CASTS = FIXTURES / "casts"
 # Name → format version and checksum. Every version has files here, and no file is ever changed.
-KEPT = {
+OLD_CASTS = {
     "minimal": (1, "26e775f0049a76d6abd21402fd6135bf938d5933672a334071761d3ca8ef1ba5"),
     "full": (1, "6c1a1e5229dcc2ec1fbbc4d26711e925d6099eaf7d3c1ec0ebd67f42519d19da"),
     "odd": (1, "b4faf65929341c514529a1d9e773ec0de5195a568848e7c8074e72df23533602"),
@@ -47,21 +47,21 @@ def read_steps(name: str) -> list[SessionStep]:
 
 
 def test_table_lists_every_file_and_format_version() -> None:
-    assert {path.stem for path in CASTS.glob("*.cast")} == set(KEPT)
-    assert {version for version, _ in KEPT.values()} == set(range(1, FORMAT_VERSION + 1))
+    assert {path.stem for path in CASTS.glob("*.cast")} == set(OLD_CASTS)
+    assert {version for version, _ in OLD_CASTS.values()} == set(range(1, FORMAT_VERSION + 1))
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", OLD_CASTS)
 def test_old_recording_is_unchanged(name: str) -> None:
-    assert hashlib.sha256(data_of(name)).hexdigest() == KEPT[name][1], (
+    assert hashlib.sha256(data_of(name)).hexdigest() == OLD_CASTS[name][1], (
         "an old cast is never written again"
     )
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", OLD_CASTS)
 def test_old_recording_is_readable(name: str) -> None:
     reader, _ = read_cast(data_of(name))
-    assert reader.header is not None and reader.header.version == KEPT[name][0]
+    assert reader.header is not None and reader.header.version == OLD_CASTS[name][0]
     assert (reader.skipped_lines == 0 and reader.has_end) == (name != "odd")
 
 

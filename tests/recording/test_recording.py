@@ -89,11 +89,15 @@ class Recorded:
     def stream(self, letter: str) -> bytes:
         return stream_of(self.records, letter)
 
-    def facts(self, letter: str) -> list[RecordingRecord]:
+    def select_records(self, letter: str) -> list[RecordingRecord]:
         return [record for record in self.records if record.code == letter]
 
     def notes(self, kind: str) -> list[dict]:
-        return [dict(record.fields) for record in self.facts("n") if record.fields["kind"] == kind]
+        return [
+            dict(record.fields)
+            for record in self.select_records("n")
+            if record.fields["kind"] == kind
+        ]
 
     @property
     def order(self) -> str:
@@ -154,7 +158,7 @@ def test_print_mode_recording_contains_header_streams_start_and_exit(box, ask, c
     )
     assert (header.dialect, header.platform, header.swept) == ("claude", sys.platform, False)
     assert header.fields["env"] == {"LANG": "C.UTF-8", **dict.fromkeys(_ours())}
-    (start,), (end,) = cast.facts("s"), cast.facts("x")
+    (start,), (end,) = cast.select_records("s"), cast.select_records("x")
     assert (start.fields["child"], start.fields["turn"], start.fields["cwd"]) == (
         1,
         1,
@@ -255,7 +259,7 @@ def test_result_note_is_recorded_in_every_output_format(box, ask, casts, args):
         "clean",
     )
     assert note["result"]["duration_ms"] > 0 and "result" not in note["result"]
-    (signal_note,), (end,) = cast.notes("signal"), cast.facts("x")
+    (signal_note,), (end,) = cast.notes("signal"), cast.select_records("x")
     assert (
         signal_note["child"] == end.fields["child"] == 1
         and end.fields["signal"] == signal_note["signal"]
@@ -284,11 +288,13 @@ def test_conversation_with_a_child_per_turn_is_a_single_recording(box, talk, cas
     (cast,) = casts()
     assert cast.stream("O") == done.stdout and cast.stream("o") == (IDLE * 2).encode()
     assert [json.loads(line) for line in cast.stream("i").splitlines()] == lines
-    assert [(start.fields["child"], start.fields["turn"]) for start in cast.facts("s")] == [
+    assert [
+        (start.fields["child"], start.fields["turn"]) for start in cast.select_records("s")
+    ] == [
         (1, 1),
         (2, 2),
     ]
-    assert [end.fields["child"] for end in cast.facts("x")] == [1, 2]
+    assert [end.fields["child"] for end in cast.select_records("x")] == [1, 2]
 
 
 def test_conversation_with_a_persistent_child_is_a_single_recording(box, talk, casts):
@@ -315,7 +321,7 @@ def test_conversation_with_a_persistent_child_is_a_single_recording(box, talk, c
     (cast,) = casts()
     assert cast.stream("O") == done.stdout
     assert cast.stream("I").decode() == box.read_record()["stdin"]
-    assert len(cast.facts("s")) == len(cast.facts("x")) == 1
+    assert len(cast.select_records("s")) == len(cast.select_records("x")) == 1
     assert (
         cast.stream("o")
         == "".join(step[1] for step in (turn[0], turn[2])).encode()
@@ -335,7 +341,7 @@ def test_interrupt_is_recorded_with_the_signal_sent_to_the_child(box, talk, cast
     (cast,) = casts()
     assert cast.stream("O") == done.stdout
     assert cast.notes("signal") == [{"kind": "signal", "child": 1, "signal": "SIGINT"}]
-    assert cast.facts("x")[0].fields == {"child": 1, "code": None, "signal": "SIGINT"}
+    assert cast.select_records("x")[0].fields == {"child": 1, "code": None, "signal": "SIGINT"}
 
 
 def test_real_claude_conversation_is_recorded_byte_for_byte(box, talk, casts):
@@ -367,7 +373,9 @@ def test_response_sent_before_a_child_starts_is_recorded(box, folder, casts):
                       SHIM_BIN=box.create_fake(["hang"]), SHIM_RECORD=f"{folder}/")  # fmt: skip
     (cast,) = casts()
     assert b'"control_response"' in done.stdout and cast.stream("O") == done.stdout
-    assert cast.stream("i").startswith(b'{"type": "control_request"') and not cast.facts("s")
+    assert cast.stream("i").startswith(b'{"type": "control_request"') and not cast.select_records(
+        "s"
+    )
 
 
 @pytest.mark.parametrize("args", [("--prompt", "hi"), ()])
@@ -398,7 +406,7 @@ def test_refused_yume_run_is_recorded(box, folder, casts):
         done.status == 1
         and cast.stream("O") == done.stdout
         and cast.notes("refused")
-        and not cast.facts("s")
+        and not cast.select_records("s")
     )
 
 
@@ -418,7 +426,7 @@ def test_refused_yume_run_is_recorded(box, folder, casts):
 def test_refused_run_is_recorded_with_its_reason(box, folder, casts, args, environment):
     done = box.run_claude(*args, SHIM_RECORD=f"{folder}/", **environment)
     (cast,) = casts()
-    assert done.status == 1 and cast.stream("O") == done.stdout and not cast.facts("s")
+    assert done.status == 1 and cast.stream("O") == done.stdout and not cast.select_records("s")
     assert cast.header.argv == args and cast.notes("refused")[0]["text"] in done.stderr
 
 
@@ -571,7 +579,7 @@ def test_run_ended_by_a_signal_has_a_complete_recording(box, folder, casts, how,
     assert cast.stream("O") == done.stdout
     name = signal.Signals(number).name
     assert cast.notes("caught") == [{"kind": "caught", "signal": name}]
-    assert cast.facts("x")[0].fields["signal"] == cast.notes("signal")[0]["signal"]
+    assert cast.select_records("x")[0].fields["signal"] == cast.notes("signal")[0]["signal"]
 
 
 def _begin(running: Running, how: str) -> None:
@@ -600,7 +608,7 @@ def test_killed_run_leaves_a_readable_recording(box, folder, casts):
         running.process.wait()
     (cast,) = casts(is_complete=False)
     assert cast.stream("o").endswith(b'"I am "}\n') and output.startswith(cast.stream("O"))
-    assert not cast.facts("x") and cast.facts("s")
+    assert not cast.select_records("x") and cast.select_records("s")
 
 
 def test_recording_is_complete_if_the_frontend_closes_stdout(box, folder, casts):
@@ -614,7 +622,7 @@ def test_recording_is_complete_if_the_frontend_closes_stdout(box, folder, casts)
         running.process.stdout = None
         running.process.wait(TIMEOUT_S)
     (cast,) = casts()
-    assert cast.facts("x")[0].fields["child"] == 1
+    assert cast.select_records("x")[0].fields["child"] == 1
 
 
 def _small_disk():

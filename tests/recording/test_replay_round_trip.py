@@ -59,7 +59,7 @@ def record_replay(box: Box, data: bytes, *args: str) -> bytes:
     return take_recording(box)
 
 
-def case_again(box: Box, case: Case) -> None:
+def check_case_replay(box: Box, case: Case) -> None:
     """Assert that the replay of a fixture records the same streams."""
     data = build_case_recording(case)
     now = record_replay(box, data)
@@ -73,7 +73,7 @@ def case_again(box: Box, case: Case) -> None:
     assert streams(now)[:compared] == streams(data)[:compared]
 
 
-def torture_again(box: Box, torture_case: Torture, vendor: str) -> None:
+def check_torture_replay(box: Box, torture_case: Torture, vendor: str) -> None:
     """Assert that the replay of a torture case records the same streams."""
     data = build_recording(
         [START, (0.1, "o", torture_case.data), build_exit_record(0.2)], vendor=vendor
@@ -90,12 +90,12 @@ def torture_again(box: Box, torture_case: Torture, vendor: str) -> None:
 
 @pytest.mark.parametrize("case", CASES[::EVERY], ids=lambda item: item.name)
 def test_replay_of_a_fixture_records_the_same_streams(box, case):
-    case_again(box, case)
+    check_case_replay(box, case)
 
 
 @pytest.mark.parametrize("torture_case", TORTURE[::EVERY], ids=lambda item: item.name)
 def test_replay_of_a_torture_case_records_the_same_streams(box, torture_case):
-    torture_again(box, torture_case, torture_case.vendors[0])
+    check_torture_replay(box, torture_case, torture_case.vendors[0])
 
 
 @contextmanager

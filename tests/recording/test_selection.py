@@ -39,7 +39,7 @@ def folder(box, *recordings):
 PLAIN, UNICODE, BASH = "pi/1.5.2-plain", "pi/1.5.2-unicode", "pi/1.5.2-bash"
 
 
-def said_by(box, path, prompt, *args):
+def replay_prompt(box, path, prompt, *args):
     """Run a turn of the drop-in that replays the recordings at `path`."""
     return box.run_claude(
         "-p", *STREAM, *args, prompt, SHIM_VENDOR=f"replay:{path}", SHIM_REPLAY_SPEED="0"
@@ -54,44 +54,44 @@ def golden(name):
 
 def test_recording_in_a_directory_is_selected_by_the_prompt(box):
     path = folder(box, ("a", PLAIN), ("b", BASH))
-    assert said_by(box, path, "b").result["result"] == golden(BASH)
-    assert said_by(box, path, "a").result["result"] == golden(PLAIN)
+    assert replay_prompt(box, path, "b").result["result"] == golden(BASH)
+    assert replay_prompt(box, path, "a").result["result"] == golden(PLAIN)
 
 
 def test_unrecorded_prompt_is_an_error_that_lists_the_recorded_prompts(box):
     path = folder(box, ("a\x1b[31m", PLAIN), ("b", BASH))
-    done = said_by(box, path, "c\x1b]0;x\x07")
+    done = replay_prompt(box, path, "c\x1b]0;x\x07")
     assert done.status == 1 and done.cause == "not_found"
     assert "'c" in done.stderr and "'b'" in done.stderr and "\x1b" not in done.stderr
 
 
 def test_prompt_must_match_a_recorded_prompt_exactly(box):
     path = folder(box, ("read", PLAIN), ("read it", BASH))
-    assert said_by(box, path, "read it").result["result"] == golden(BASH)
-    done = said_by(box, path, "read it all")
+    assert replay_prompt(box, path, "read it").result["result"] == golden(BASH)
+    done = replay_prompt(box, path, "read it all")
     assert (done.status, done.cause) == (1, "not_found")
 
 
 def test_resumed_session_replays_the_next_recording_of_the_same_prompt(box):
     path = folder(box, ("go on", PLAIN), ("go on", BASH), ("go on", UNICODE))
-    first = said_by(box, path, "go on")
+    first = replay_prompt(box, path, "go on")
     session = first.init["session_id"]
-    second = said_by(box, path, "go on", "--resume", session)
-    third = said_by(box, path, "go on", "--resume", session)
+    second = replay_prompt(box, path, "go on", "--resume", session)
+    third = replay_prompt(box, path, "go on", "--resume", session)
     assert [done.result["result"] for done in (first, second, third)] == [
         golden(PLAIN),
         golden(BASH),
         golden(UNICODE),
     ]
     assert second.init["session_id"] == session == third.init["session_id"]
-    assert said_by(box, path, "go on", "--continue").result["result"] == golden(PLAIN), (
+    assert replay_prompt(box, path, "go on", "--continue").result["result"] == golden(PLAIN), (
         "behind the last the first again"
     )
 
 
 def test_resume_of_a_replayed_session_requires_the_recording(box):
     path = folder(box, ("a", PLAIN))
-    session = said_by(box, path, "a").init["session_id"]
+    session = replay_prompt(box, path, "a").init["session_id"]
     done = box.run_claude("-p", *STREAM, "b", "--resume", session)
     assert done.status == 1 and "SHIM_VENDOR=replay:PATH" in done.stderr
 
@@ -99,12 +99,12 @@ def test_resume_of_a_replayed_session_requires_the_recording(box):
 def test_session_of_another_vendor_is_not_resumed_by_a_replay(box):
     box.create_fixture_printer("pi", "pi/1.5.2-plain")
     session = box.run_claude("-p", *STREAM, "hi", SHIM_VENDOR="pi").init["session_id"]
-    done = said_by(box, folder(box, ("a", PLAIN)), "a", "--resume", session)
+    done = replay_prompt(box, folder(box, ("a", PLAIN)), "a", "--resume", session)
     assert done.status == 1 and "belongs to pi" in done.stderr
 
 
 def test_unknown_session_is_an_error_in_a_replay(box):
-    done = said_by(
+    done = replay_prompt(
         box, folder(box, ("a", PLAIN)), "a", "--resume", "99999999-9999-4999-8999-999999999999"
     )
     assert done.status == 1 and "No conversation found" in done.stderr
@@ -145,7 +145,7 @@ def test_yume_replays_a_recording_of_another_provider(box):
 # -- the contents of a recording -------------------------------------------------------------------
 
 SECOND = (2.0, "s", {"child": 2, "turn": 2, "argv": [], "cwd": "/"})
-AGAIN = (3.0, "s", {"child": 3, "turn": 2, "argv": [], "cwd": "/"})
+THIRD = (3.0, "s", {"child": 3, "turn": 2, "argv": [], "cwd": "/"})
 LISTENS = ["--input-format", "stream-json", *STREAM]
 
 
@@ -156,7 +156,7 @@ def test_recorded_child_has_the_prompt_of_its_turn(box):
         build_exit_record(1.0),
         SECOND,
         build_exit_record(2.5, child=2),
-        AGAIN,
+        THIRD,
         build_exit_record(4.0, child=3),
     ]
     run = load_recorded_run(
@@ -299,4 +299,4 @@ def test_uninterrupted_recording_is_preferred_to_an_interrupted_recording(box):
     ]
     first = sorted((box.path / "casts").iterdir())[0]
     assert RecordingSet(str(first), str(box.path), {}).select_recorded_child("go", "").was_stopped
-    assert said_by(box, path, "go").result["result"] == golden(BASH)
+    assert replay_prompt(box, path, "go").result["result"] == golden(BASH)
