@@ -83,7 +83,7 @@ def _check_attributes(attributes):
     return dict(zip(names, attributes, strict=True))
 
 
-def facts_of(span):
+def read_attributes(span):
     """Return the attributes of a span as values."""
     values = {}
     for attribute in span["attributes"]:
@@ -153,7 +153,7 @@ def test_turn_is_an_agent_span_with_chat_and_tool_spans(tmp_path):
     )
     assert {span["parentSpanId"] for span in (tool, first, second)} == {agent["spanId"]}
     assert (agent["kind"], tool["kind"], first["kind"]) == (3, 1, 3)
-    agent_attributes = facts_of(agent)
+    agent_attributes = read_attributes(agent)
     assert agent_attributes["gen_ai.operation.name"] == "invoke_agent"
     assert (agent_attributes["gen_ai.agent.name"], agent_attributes["gen_ai.agent.version"]) == (
         "pi",
@@ -168,14 +168,14 @@ def test_turn_is_an_agent_span_with_chat_and_tool_spans(tmp_path):
     assert agent_attributes["shim.session.cost_usd"] == 0.25
     assert (
         first["name"] == "chat claude-opus-5-5"
-        and facts_of(first)["gen_ai.provider.name"] == "anthropic"
+        and read_attributes(first)["gen_ai.provider.name"] == "anthropic"
     )
     assert int(first["endTimeUnixNano"]) - int(first["startTimeUnixNano"]) == 1_500_000_000
-    answered = facts_of(second)
+    answered = read_attributes(second)
     assert answered["gen_ai.response.finish_reasons"] == {"values": [{"stringValue": "stop"}]}
     assert (answered["gen_ai.response.id"], answered["gen_ai.response.model"]) == ("m2", "m-1")
     assert answered["gen_ai.usage.output_tokens"] == 9
-    called = facts_of(tool)
+    called = read_attributes(tool)
     assert (called["gen_ai.tool.name"], called["gen_ai.tool.call.id"]) == ("Bash", "c1")
     assert (called["error.type"], tool["status"]) == ("tool_error", {"code": 2})
     assert int(tool["endTimeUnixNano"]) - int(tool["startTimeUnixNano"]) == 500_000_000
@@ -196,7 +196,7 @@ def test_message_content_is_exported_only_with_the_content_option(tmp_path):
     for phrase in ("say hello", "I look", "hm", "ls", "a b", "Two files"):
         assert f'"{phrase}' not in plain and f"{phrase}." not in plain
     spans = spans_of(tmp_path, cast, content=True)
-    chats = [facts_of(span) for span in spans if span["name"].startswith("chat ")]
+    chats = [read_attributes(span) for span in spans if span["name"].startswith("chat ")]
     assert json.loads(chats[0]["gen_ai.input.messages"]) == [
         {"role": "user", "parts": [{"type": "text", "content": "say hello"}]}
     ]
@@ -214,7 +214,7 @@ def test_message_content_is_exported_only_with_the_content_option(tmp_path):
     assert json.loads(chats[1]["gen_ai.input.messages"]) == [
         {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "a b"}]}
     ]
-    tool = facts_of(get_span(spans, "execute_tool Bash"))
+    tool = read_attributes(get_span(spans, "execute_tool Bash"))
     assert json.loads(tool["gen_ai.tool.call.arguments"]) == {"command": "ls"}
     assert json.loads(tool["gen_ai.tool.call.result"]) == "a b"
 
@@ -259,7 +259,10 @@ def test_each_turn_is_a_trace_with_the_same_conversation_id(tmp_path):
     spans = spans_of(tmp_path, build_recording(moments, argv=argv))
     first, second = (span for span in spans if span["name"] == "invoke_agent pi")
     assert first["traceId"] != second["traceId"]
-    assert facts_of(first)["gen_ai.conversation.id"] == facts_of(second)["gen_ai.conversation.id"]
+    assert (
+        read_attributes(first)["gen_ai.conversation.id"]
+        == read_attributes(second)["gen_ai.conversation.id"]
+    )
     assert second["startTimeUnixNano"] == first["endTimeUnixNano"]
 
 
@@ -279,7 +282,7 @@ def test_export_is_deterministic_and_span_ids_differ_between_recordings(tmp_path
 
 def test_truncated_turn_has_error_type_cut_off(tmp_path):
     agent = get_span(spans_of(tmp_path, build_session(*TURN[:3], end=False)), "invoke_agent pi")
-    assert facts_of(agent)["error.type"] == "cut_off"
+    assert read_attributes(agent)["error.type"] == "cut_off"
 
 
 def test_failed_turn_has_its_cause_as_error_type(tmp_path):
@@ -287,7 +290,7 @@ def test_failed_turn_has_its_cause_as_error_type(tmp_path):
         is_error=True, subtype="error_during_execution", shim={"cause": "rate_limit"}
     )
     agent = get_span(spans_of(tmp_path, build_session(*TURN[:-1], (4.0, ended))), "invoke_agent pi")
-    assert facts_of(agent)["error.type"] == "rate_limit"
+    assert read_attributes(agent)["error.type"] == "rate_limit"
 
 
 def test_streamed_reply_has_the_time_to_first_chunk(tmp_path):
@@ -307,7 +310,7 @@ def test_streamed_reply_has_the_time_to_first_chunk(tmp_path):
         for span in spans_of(tmp_path, build_session(*events))
         if span["name"].startswith("chat")
     )
-    assert facts_of(chat)["gen_ai.response.time_to_first_chunk"] == 2.0
+    assert read_attributes(chat)["gen_ai.response.time_to_first_chunk"] == 2.0
 
 
 def test_complete_reply_has_no_time_to_first_chunk(tmp_path):
@@ -322,7 +325,7 @@ def test_complete_reply_has_no_time_to_first_chunk(tmp_path):
         for span in spans_of(tmp_path, build_session(*events))
         if span["name"].startswith("chat")
     )
-    assert "gen_ai.response.time_to_first_chunk" not in facts_of(chat)
+    assert "gen_ai.response.time_to_first_chunk" not in read_attributes(chat)
 
 
 def test_span_events_are_limited_and_dropped_events_are_counted(tmp_path):

@@ -13,7 +13,7 @@ from fixture_cases import find_case
 from recording_renderer import build_conversation_recording
 from sweeps import loop_over_rows
 
-from shim.story.terminal import progress as shown_progress
+from shim.story.terminal import progress as progress_module
 from shim.story.terminal.pager import find_pager_command
 from shim.story.terminal.progress import show_progress
 
@@ -110,17 +110,17 @@ def test_long_command_prints_progress_on_a_terminal(monkeypatch):
     """
     start_event = threading.Event()
 
-    class Terminal(shown_progress.Console):  # type: ignore[misc]
+    class Terminal(progress_module.Console):  # type: ignore[misc]
         is_terminal = True
 
         def print(self, *args, **options):
             start_event.set()
             super().print(*args, **options)
 
-    monkeypatch.setattr(shown_progress, "QUIET_SECONDS", 0.0)
-    monkeypatch.setattr(shown_progress, "Console", Terminal)
-    with show_progress("reading recordings", 3) as one_more:
-        one_more()
+    monkeypatch.setattr(progress_module, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(progress_module, "Console", Terminal)
+    with show_progress("reading recordings", 3) as advance:
+        advance()
         assert start_event.wait(30)
 
 

@@ -51,7 +51,7 @@ from shim.story.model import SessionStepTracker
 from shim.story.terminal.raw_renderer import MAX_PLAIN_CHARS
 from shim.story.terminal.renderer import TerminalSessionRenderer
 
-WHOLE = build_conversation_recording()
+RECORDING = build_conversation_recording()
 CUT = "the recording was cut off here"
 
 
@@ -70,15 +70,15 @@ def test_every_rendered_session_has_a_golden_file(rendered_goldens: dict[str, st
 
 
 def test_piped_output_is_uncoloured_and_independent_of_the_width() -> None:
-    assert render_recording(WHOLE, width=40) == render_recording(WHOLE, width=200)
-    assert render_recording(WHOLE, width=40, raw=True) == render_recording(
-        WHOLE, width=200, raw=True
+    assert render_recording(RECORDING, width=40) == render_recording(RECORDING, width=200)
+    assert render_recording(RECORDING, width=40, raw=True) == render_recording(
+        RECORDING, width=200, raw=True
     )
-    assert "\x1b" not in render_recording(WHOLE)
+    assert "\x1b" not in render_recording(RECORDING)
 
 
 def test_terminal_output_renders_markdown_and_wraps_lines() -> None:
-    lines = strip_styles(render_recording(WHOLE, terminal=True, width=60)).split("\n")
+    lines = strip_styles(render_recording(RECORDING, terminal=True, width=60)).split("\n")
     assert "A heading" in lines and "Some bold words and a link (https://example.com/a?b)." in lines
     assert max(map(len, lines)) <= 60
     long = build_assistant_line(
@@ -94,8 +94,8 @@ def test_terminal_output_renders_markdown_and_wraps_lines() -> None:
 
 
 def test_edits_are_coloured() -> None:
-    assert "\x1b[31m- b = 2\x1b[0m" in render_recording(WHOLE, terminal=True)
-    assert "\x1b[32m+ b = 3\x1b[0m" in render_recording(WHOLE, terminal=True)
+    assert "\x1b[31m- b = 2\x1b[0m" in render_recording(RECORDING, terminal=True)
+    assert "\x1b[32m+ b = 3\x1b[0m" in render_recording(RECORDING, terminal=True)
 
 
 # -- incomplete recordings -------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def test_edits_are_coloured() -> None:
 
 @pytest.mark.parametrize("name", [*CASES[:3], "conversation"])
 def test_recording_truncated_anywhere_is_still_rendered(name: str, tmp_path: Path) -> None:
-    data = WHOLE if name == "conversation" else build_case_recording(find_case(name))
+    data = RECORDING if name == "conversation" else build_case_recording(find_case(name))
     header = data.index(b"\n") + 1
     ends = [at + 1 for at in range(header, len(data) - 1) if data[at : at + 1] == b"\n"]
     middles = [
@@ -121,11 +121,11 @@ def test_recording_truncated_anywhere_is_still_rendered(name: str, tmp_path: Pat
 
 def test_truncated_header_raises_an_error() -> None:
     with pytest.raises(RecordingError, match="not a recording"):
-        render_recording(WHOLE[:50])
+        render_recording(RECORDING[:50])
 
 
 def test_damaged_lines_are_counted_and_other_lines_are_rendered() -> None:
-    lines = WHOLE.split(b"\n")
+    lines = RECORDING.split(b"\n")
     lines[3], lines[9] = lines[3][:20], b"\xff" + lines[9]
     output = render_recording(b"\n".join(lines))
     assert "2 lines of the recording cannot be read: `shim cast verify` shows where" in output
@@ -187,18 +187,23 @@ def follow(
 def partial_recording(tmp_path: Path) -> Path:
     """Write the first third of a recording."""
     path = tmp_path / "a.cast"
-    path.write_bytes(WHOLE[: len(WHOLE) // 3])
+    path.write_bytes(RECORDING[: len(RECORDING) // 3])
     return path
 
 
 def test_recording_is_followed_until_its_last_checkpoint(
     partial_recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    third = len(WHOLE) // 3
+    third = len(RECORDING) // 3
     writer = follow(
-        partial_recording, monkeypatch, b"", WHOLE[third : 2 * third], b"", WHOLE[2 * third :]
+        partial_recording,
+        monkeypatch,
+        b"",
+        RECORDING[third : 2 * third],
+        b"",
+        RECORDING[2 * third :],
     )
-    assert writer.snapshots[-1] == render_recording(WHOLE)
+    assert writer.snapshots[-1] == render_recording(RECORDING)
     sizes = [len(text) for text in writer.snapshots]
     assert sizes[0] == sizes[1] < sizes[2] == sizes[3] < sizes[4]
     assert writer.waits == 4
@@ -207,7 +212,7 @@ def test_recording_is_followed_until_its_last_checkpoint(
 def test_follow_does_not_wait_for_a_complete_recording(
     partial_recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    partial_recording.write_bytes(WHOLE)
+    partial_recording.write_bytes(RECORDING)
     assert follow(partial_recording, monkeypatch).waits == 0
 
 
@@ -234,21 +239,23 @@ def test_following_ends_if_the_recording_is_replaced_by_its_redacted_copy(
     partial_recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept = partial_recording.with_suffix(".new")
-    swept.write_bytes(WHOLE)
+    swept.write_bytes(RECORDING)
 
     def replace() -> None:
         with partial_recording.open("ab") as file:
-            file.write(WHOLE[len(WHOLE) // 3 :][: -(len(b'["h","","end"]\n') + 64)])
+            file.write(RECORDING[len(RECORDING) // 3 :][: -(len(b'["h","","end"]\n') + 64)])
         os.replace(swept, partial_recording)
 
-    assert follow(partial_recording, monkeypatch, replace).snapshots[-1] == render_recording(WHOLE)
+    assert follow(partial_recording, monkeypatch, replace).snapshots[-1] == render_recording(
+        RECORDING
+    )
 
 
 # -- raw output ------------------------------------------------------------------------------------
 
 
 def test_raw_output_contains_the_time_and_direction_of_each_record() -> None:
-    lines = render_recording(WHOLE, raw=True).split("\n")
+    lines = render_recording(RECORDING, raw=True).split("\n")
     assert [(row[:9].strip(), row[10:20].strip()) for row in lines[1:6]] == [
         ("0.1000", "frontend →"),
         ("0.3000", "→ frontend"),
@@ -412,9 +419,9 @@ def shim_show(*args: str, **options: Any) -> Done:
 
 
 def test_show_command_renders_a_recording(tmp_path: Path) -> None:
-    (tmp_path / "a.cast").write_bytes(WHOLE)
+    (tmp_path / "a.cast").write_bytes(RECORDING)
     done = shim_show(str(tmp_path / "a.cast"))
-    assert (done.status, done.stdout.decode(), done.stderr) == (0, render_recording(WHOLE), "")
+    assert (done.status, done.stdout.decode(), done.stderr) == (0, render_recording(RECORDING), "")
 
 
 @pytest.mark.parametrize(
