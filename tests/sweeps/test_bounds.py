@@ -478,11 +478,11 @@ def run_call(control: ControlSession, number: int) -> None:
 
 def deny_by_hook(control: ControlSession, number: int) -> None:
     control.hooks.send_callbacks(HookEvent("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
-    asked_as = json.loads(control.take_output().splitlines()[-1])["request_id"]
+    request_id = json.loads(control.take_output().splitlines()[-1])["request_id"]
     decision = {
         "hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": LONG}
     }
-    answer = {"subtype": "success", "request_id": asked_as, "response": decision}
+    answer = {"subtype": "success", "request_id": request_id, "response": decision}
     control.receive_line(json.dumps({"type": "control_response", "response": answer}).encode())
 
 
@@ -500,7 +500,7 @@ def send_noise(control: ControlSession, number: int) -> None:
     control.warnings.clear()
 
 
-HEARD = {
+CONTROL_TRAFFIC = {
     "hooks that are never answered": run_call,
     "hooks that deny": deny_by_hook,
     "requests": send_odd_request,
@@ -509,12 +509,12 @@ HEARD = {
 
 
 @pytest.mark.parametrize("asks", [True, False], ids=["asks", "runs"])
-@pytest.mark.parametrize("name", HEARD)
+@pytest.mark.parametrize("name", CONTROL_TRAFFIC)
 def test_repeated_control_traffic_does_not_grow_memory(small, name, asks):
     control = create_control(asks_permissions=asks)
 
     def step(number: int) -> None:
-        HEARD[name](control, number)
+        CONTROL_TRAFFIC[name](control, number)
         control.take_output()
 
     check_flat(lambda: reachable(control), step)

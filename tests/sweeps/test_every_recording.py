@@ -170,7 +170,7 @@ def _rfc(events: list[Event]) -> str:
     return _content(replies[-1]) if replies else ""
 
 
-SAID: dict[str, Callable[[list[Event]], str]] = {
+LAST_TEXT_READERS: dict[str, Callable[[list[Event]], str]] = {
     **dict.fromkeys(("acai", "cake", "amp", "claude", "cursor", "qwen"), _result),
     **{"pi": _pi, "codex": _codex, "gemini": _gemini, "opencode": _opencode, "kilo": _opencode},
     **{"qwen-rfc": _rfc, "copilot": _copilot, "droid": _droid, "cline": _cline, "vibe": _vibe},
@@ -256,9 +256,9 @@ def turn_result(turn: list[Event]) -> Any:
     ]
 
 
-@loop_over_cases(case for case in CASES if case.vendor in SAID)
+@loop_over_cases(case for case in CASES if case.vendor in LAST_TEXT_READERS)
 def test_last_text_of_a_recording_is_written_exactly_once(case):
-    expected = SAID[case.vendor](events_of(case)).strip()
+    expected = LAST_TEXT_READERS[case.vendor](events_of(case)).strip()
     if len(expected) < ONCE_CHARACTERS or name_of(case) in TEXT_OTHERWISE:
         return
     # A lone surrogate cannot be written.
@@ -320,5 +320,5 @@ def test_untranslated_recordings_belong_to_unsupported_vendors():
 
 def test_every_recorded_vendor_has_a_text_reader():
     looked_at = {case.vendor for case in CASES}
-    assert looked_at <= set(SAID) | {"demo"}, "its last text is read nowhere"
+    assert looked_at <= set(LAST_TEXT_READERS) | {"demo"}, "its last text is read nowhere"
     assert {"acai", "claude", "codex", "cursor", "gemini", "opencode", "pi", "qwen"} <= looked_at

@@ -140,7 +140,7 @@ def _without_ends_of_blocks(monkeypatch):
     monkeypatch.setattr(StreamJsonWriter, "end_block", lambda writer: None)
 
 
-def _with_an_unbounded_account(monkeypatch):
+def _with_unbounded_diagnostics(monkeypatch):
     monkeypatch.setattr("shim.core.reading.diagnostics.MAX_KINDS", 1 << 30)
 
 
@@ -177,7 +177,7 @@ def _deaf(monkeypatch):
         (_without_escapes, "pi", "separators are escaped"),
         (_with_reused_ids, "qwen", "used twice"),
         (_without_ends_of_blocks, "pi", "blocks do not overlap"),
-        (_with_an_unbounded_account, "kinds", "so many kinds"),
+        (_with_unbounded_diagnostics, "kinds", "so many kinds"),
         (_with_an_unbounded_memory, "calls", "entries"),
         (_divide_by_zero, "acai", "a mistake of ours"),
         (_by_chunks, "acai", "in pieces it is said otherwise"),

@@ -93,14 +93,14 @@ def ends_of(case: Any) -> tuple[object, ...]:
     return tuple(event.get("type") for event in last)
 
 
-def has_own_end(vendor: str, events: list[Any], ends: tuple[object, ...]) -> bool | None:
+def has_reported_end(vendor: str, events: list[Any], ends: tuple[object, ...]) -> bool | None:
     """Return whether the vendor reported the end of the turn after everything that it started
     (vendor pages).
     """
     ended: bool | None = False
     for event in events:
         if isinstance(event, list):
-            ended = has_own_end(vendor, event, ends) or ended
+            ended = has_reported_end(vendor, event, ends) or ended
         if not isinstance(event, dict):
             continue
         kind = event.get("type")
@@ -215,7 +215,7 @@ def check_cut(case: Any, cut: int, child_exit: ChildExit | None, partial: bool) 
     assert turns[:-1] == full_turns[: len(turns) - 1], (
         f"cut at {cut}: what has ended before the cut is said as ever"
     )
-    ended = has_own_end(case.vendor, events_of(prefix), ends_of(case))
+    ended = has_reported_end(case.vendor, events_of(prefix), ends_of(case))
     good_exit = child_exit is None or child_exit.code == 0
     if ended and (good_exit or case.passthrough):
         return  # The goldens cover what the vendor reported about itself.

@@ -19,7 +19,7 @@ from sweeps import choose_small_cases, loop_over_cases
 
 # The agent's own program creates these ids, and their form has a meaning: the parts of an item, or
 # the name of a tool.
-OWN_IDS = re.compile(r"\bitem_\d+\b|__[0-9a-z_-]+$|^(effect|plan|todo|form|ask)[-_]")
+GENERATED_IDS = re.compile(r"\bitem_\d+\b|__[0-9a-z_-]+$|^(effect|plan|todo|form|ask)[-_]")
 NESTED = re.compile(rb'"parent_?tool_?(use|call)_?id": ?"', re.I)
 # Questions that contain only the id, fragments that contain only the id, and ids that displays
 # spell in another way.
@@ -58,7 +58,7 @@ def can_be_renamed(case: Any) -> bool:
         len(calls) > 1
         and len(set(signatures)) == len(signatures)
         and len(vendor_ids) == len(calls)
-        and not any(map(OWN_IDS.search, vendor_ids))
+        and not any(map(GENERATED_IDS.search, vendor_ids))
     )
 
 

@@ -246,7 +246,7 @@ def test_repeated_reply_after_a_retry_is_written_once():
     assert "".join(line["content"] for line in flat if line["type"] == "text") == "Hello."
 
 
-WHOLE = {
+UNSTREAMED_MESSAGE = {
     "type": "assistant",
     "message": {"model": "m", "content": [{"type": "text", "text": "Hello."}]},
 }
@@ -261,12 +261,12 @@ def real_claude(*events):
 
 
 def test_unstreamed_text_is_the_last_text():
-    flat, turn = real_claude(WHOLE, DONE)
+    flat, turn = real_claude(UNSTREAMED_MESSAGE, DONE)
     assert [line["content"] for line in flat if line["type"] == "text"] == ["Hello."]
     assert turn.assistant_message.last_text == turn.final_text == "Hello."
 
 
 def test_repeated_complete_message_after_a_retry_is_written_once():
     retry = {"type": "system", "subtype": "api_retry", "attempt": 1}
-    flat, _ = real_claude(WHOLE, retry, WHOLE, DONE)
+    flat, _ = real_claude(UNSTREAMED_MESSAGE, retry, UNSTREAMED_MESSAGE, DONE)
     assert [line["content"] for line in flat if line["type"] == "text"] == ["Hello."]
