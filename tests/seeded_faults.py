@@ -44,14 +44,14 @@ FOLDER = ROOT / "tests" / "faults"
 
 # Errors of the type checker for a fault that uses a name that was moved or renamed. Such a fault raises an
 # exception in any test, so it proves nothing about the tests.
-OUTDATED = ("attr-defined", "name-defined", "call-arg", "union-attr")
+NAME_ERROR_CODES = ("attr-defined", "name-defined", "call-arg", "union-attr")
 
 LIMIT_SECONDS = 1800.0  # per round; three times the duration of all tests in one process
 FAREWELL_SECONDS = 20.0  # for pytest to stop the processes of its tests
 
 PYTEST = ("-x", "-q", "-m", "not e2e", "-p", "no:cacheprovider", "-p", "no:xdist")
 # is left out: it compares the list with the code, so it fails with every fault
-OWN = "test_seeded_faults"
+CHECK_MODULE = "test_seeded_faults"
 
 # The test modules, without `test_`, that should catch a fault of an area. A fault is tried against
 # its own `test` first, then against the modules of its area, then against all other modules.
@@ -196,7 +196,7 @@ def list_test_modules() -> dict[str, list[str]]:
     """Return the test modules that need only Python: name → paths from the root."""
     modules: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        if "e2e" not in path.parts and path.stem != OWN:
+        if "e2e" not in path.parts and path.stem != CHECK_MODULE:
             modules.setdefault(path.stem, []).append(str(path.relative_to(ROOT)))
     return modules
 
@@ -282,7 +282,7 @@ class Copy:
             messages += [
                 line
                 for line in mypy_run.stdout.splitlines()
-                if line.endswith(tuple(f"[{code}]" for code in OUTDATED))
+                if line.endswith(tuple(f"[{code}]" for code in NAME_ERROR_CODES))
             ]
             faults = remaining_faults
         return messages

@@ -26,14 +26,14 @@ from shim.adapters import VENDORS, get_adapter
 NAMES = sorted(set(VENDORS) - {"claude", "demo"})
 
 
-def news_of(vendor, *events, known=None):
+def count_new_names(vendor, *events, recorded_fields=None):
     """Return the new names in events, with their counts."""
-    found = Counter()
-    known = load_recorded_fields()[vendor] if known is None else known
-    words = collect_handled_names(vendor, get_adapter(vendor).translator_class)
+    counts = Counter()
+    recorded_fields = load_recorded_fields()[vendor] if recorded_fields is None else recorded_fields
+    handled_names = collect_handled_names(vendor, get_adapter(vendor).translator_class)
     for event in events:
-        found.update(list_new_names(event, known, words))
-    return dict(found)
+        counts.update(list_new_names(event, recorded_fields, handled_names))
+    return dict(counts)
 
 
 def paths(event):
@@ -56,7 +56,7 @@ def test_fixtures_contain_no_new_names(vendor):
         for event in case.parse_events()
         if isinstance(event, dict)
     ]
-    assert news_of(vendor, *events) == {}
+    assert count_new_names(vendor, *events) == {}
 
 
 def test_table_contains_every_translating_vendor():
@@ -82,24 +82,24 @@ def test_table_contains_every_translating_vendor():
     ],
 )  # fmt: skip
 def test_new_kind_or_field_is_reported_with_its_path(vendor, event, news):
-    assert list(news_of(vendor, event)) == news
+    assert list(count_new_names(vendor, event)) == news
 
 
 def test_fields_inside_a_new_field_are_not_reported():
     event = {"type": "turn.started", "plan": {"steps": [{"type": "think", "why": {"a": 1}}]}}
-    assert news_of("codex", event) == {"turn.started: plan": 1}
+    assert count_new_names("codex", event) == {"turn.started: plan": 1}
 
 
 def test_tool_arguments_are_not_reported():
     call = {"type": "item.completed", "item": {"id": "1", "type": "mcp_tool_call", "arguments": {"anything": 1},
                                                "result": {"at": {"all": 2}}}}  # fmt: skip
-    assert news_of("codex", call) == {}
+    assert count_new_names("codex", call) == {}
 
 
 def test_id_keys_are_not_reported():
     event = {"type": "item.completed", "item": {"id": "1", "type": "collab_tool_call",
                                                 "agents_states": {"01a1-5f": {"status": "done"}}}}  # fmt: skip
-    assert not any("01a1" in name for name in news_of("codex", event))
+    assert not any("01a1" in name for name in count_new_names("codex", event))
 
 
 def test_fields_added_by_a_newer_release_are_reported():
@@ -112,18 +112,20 @@ def test_fields_added_by_a_newer_release_are_reported():
         if case.metadata["cli"] == "pi 1.5.2"
         for event in case.parse_events()
     ]
-    found = news_of("pi", *(event for event in newer if isinstance(event, dict)), known=older)
-    assert found["tool_execution_end: durationMs"] > 1
-    assert "agent_end: willRetry" in found and "message_end: message.usage.reasoning" in found
+    counts = count_new_names(
+        "pi", *(event for event in newer if isinstance(event, dict)), recorded_fields=older
+    )
+    assert counts["tool_execution_end: durationMs"] > 1
+    assert "agent_end: willRetry" in counts and "message_end: message.usage.reasoning" in counts
     assert not any(
-        "message_end: message.content" in name and "<image>" not in name for name in found
+        "message_end: message.content" in name and "<image>" not in name for name in counts
     )
 
 
 @loop_over_rows("case", [case for case in list_fixture_cases() if case.name.startswith("torture")])
 def test_hostile_events_are_scanned_without_an_error(case):
     vendor = case.vendor if case.vendor in NAMES else "qwen"
-    news_of(vendor, *(event for event in case.parse_events() if isinstance(event, dict)))
+    count_new_names(vendor, *(event for event in case.parse_events() if isinstance(event, dict)))
 
 
 # -- bounds ----------------------------------------------------------------------------------------
@@ -166,15 +168,15 @@ def test_event_kind_is_a_short_name_or_untyped(event, kind):
 
 def test_profile_rules_define_the_handled_names():
     rules = '[[event]]\nmatch = { type = "said.so", "part.kind" = ["a"] }\nemit = "text"\ntext = "part.z || words[0]"\n'
-    words = collect_handled_names("heron", build_profile_adapter(rules).translator_class)
-    assert {"said.so", "part", "kind", "a", "words"} <= words
-    assert "rules" not in words and "mood" not in words
+    handled_names = collect_handled_names("heron", build_profile_adapter(rules).translator_class)
+    assert {"said.so", "part", "kind", "a", "words"} <= handled_names
+    assert "rules" not in handled_names and "mood" not in handled_names
 
 
 def test_module_handlers_define_the_handled_names():
-    words = collect_handled_names("pi", get_adapter("pi").translator_class)
-    assert {"message_update", "stopReason", "cacheRead", "agent_end"} <= words
-    assert "weather" not in words
+    handled_names = collect_handled_names("pi", get_adapter("pi").translator_class)
+    assert {"message_update", "stopReason", "cacheRead", "agent_end"} <= handled_names
+    assert "weather" not in handled_names
 
 
 def test_every_vendor_has_handled_names_or_rules():
@@ -186,7 +188,7 @@ def test_every_vendor_has_handled_names_or_rules():
 def test_handled_kind_without_a_fixture_is_not_reported(tmp_path):
     assert "web_search" in collect_handled_names("codex", get_adapter("codex").translator_class)
     assert (
-        news_of(
+        count_new_names(
             "codex",
             {"type": "item.completed", "item": {"id": "1", "type": "web_search", "query": "x"}},
         )

@@ -415,7 +415,7 @@ def test_case_example_uses_keys_of_the_fixtures():
 # -- the picture -----------------------------------------------------------------------------------
 
 
-def words_of(svg):
+def list_svg_texts(svg):
     return re.findall(r">([^<>\n]+)</text>", svg)
 
 
@@ -436,7 +436,9 @@ def test_picture_shows_its_rows_one_after_another():
 
 
 def test_picture_matches_the_demo_output():
-    assert words_of(text_of(PICTURE)) == words_of(render_svg()), "`make picture` draws it again"
+    assert list_svg_texts(text_of(PICTURE)) == list_svg_texts(render_svg()), (
+        "`make picture` draws it again"
+    )
 
 
 # -- shim help -------------------------------------------------------------------------------------

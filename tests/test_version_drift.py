@@ -41,7 +41,7 @@ def write_casts(tmp_path):
     return write
 
 
-def find_one(folder):
+def find_single_drift(folder):
     (drift,) = find_drift([folder])
     return drift
 
@@ -95,12 +95,14 @@ def test_every_turn_of_a_conversation_is_read(write_casts):
         {"type": "whim"},
         {"type": "result", "subtype": "success", "is_error": False, "result": "x"},
     ]
-    drift = find_one(write_casts(one=record(*turn, *turn, *turn, vendor="qwen", version=None)))
+    drift = find_single_drift(
+        write_casts(one=record(*turn, *turn, *turn, vendor="qwen", version=None))
+    )
     assert (drift.version, drift.events) == ("0.99.0", {"whim": 3})
 
 
 def test_malformed_events_are_counted_as_drift(write_casts):
-    drift = find_one(
+    drift = find_single_drift(
         write_casts(one=record({"type": "assistant", "message": "no object"}, vendor="qwen"))
     )
     assert drift.malformed == 1
@@ -120,7 +122,7 @@ def test_fields_of_a_very_long_line_are_not_read(write_casts):
         "type": "item.completed",
         "item": {"id": "1", "type": "agent_message", "text": "x" * 3_000_000, "new": 1},
     }
-    drift = find_one(write_casts(one=record(large, NEW, ANSWER.encode().strip())))
+    drift = find_single_drift(write_casts(one=record(large, NEW, ANSWER.encode().strip())))
     assert drift.events["thread.archived"] == 1
     assert not any("new" in name for name in drift.fields)
 
@@ -133,12 +135,12 @@ def test_last_line_without_a_newline_is_read(write_casts):
         (0.2, "s", {"child": 2}),
         (0.3, "o", json.dumps(RICHER).encode()),
     ]
-    drift = find_one(write_casts(one=build_recording(children, vendor="codex")))
+    drift = find_single_drift(write_casts(one=build_recording(children, vendor="codex")))
     assert (drift.events, drift.fields) == ({"thread.archived": 1}, {"turn.started: weather": 1})
 
 
 def test_truncated_recording_is_read_to_its_end(write_casts):
-    assert find_one(write_casts(torn=record(NEW)[:400])).events == {"thread.archived": 1}
+    assert find_single_drift(write_casts(torn=record(NEW)[:400])).events == {"thread.archived": 1}
 
 
 def test_unreadable_recording_raises_an_error(write_casts):

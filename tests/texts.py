@@ -25,7 +25,7 @@ from shim.commands.cli import app
 ROOT = Path(__file__).resolve().parent.parent
 SHIM = ROOT / "shim"
 FILE = ROOT / "build" / "texts.txt"
-WORDS = 3  # a shorter text is a name, a flag or a field
+MIN_WORD_COUNT = 3  # a shorter text is a name, a flag or a field
 COLUMNS = 100
 SECONDS = 60
 SCRIPT_TEXT = re.compile(r"""(["'`])((?:(?!\1).)*?\w \w(?:(?!\1).)*?)\1""")
@@ -118,9 +118,9 @@ def has_prose(text: str) -> bool:
     fixed_text = EXPRESSION.sub("…", text)
     if len(text) > MAX_TEXT_CHARS or MACHINE_TEXT.search(QUOTATION.sub("…", fixed_text)):
         return False
-    if len(WORD.findall(fixed_text)) < WORDS - 1:
+    if len(WORD.findall(fixed_text)) < MIN_WORD_COUNT - 1:
         return False
-    return len(text.split()) >= WORDS and len(PROSE.findall(text)) >= WORDS - 1
+    return len(text.split()) >= MIN_WORD_COUNT and len(PROSE.findall(text)) >= MIN_WORD_COUNT - 1
 
 
 def find_profile_texts(value: Any, *, is_text: bool = False) -> Iterator[str]:

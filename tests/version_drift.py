@@ -73,15 +73,19 @@ class ChildReader:
     """
 
     def __init__(
-        self, vendor: str, version: str | None, known: RecordedFields | None, words: frozenset[str]
+        self,
+        vendor: str,
+        version: str | None,
+        recorded_fields: RecordedFields | None,
+        handled_names: frozenset[str],
     ) -> None:
-        """Start reading. `known` is None for a vendor without fixtures, whose fields are not
-        searched.
+        """Start reading. `recorded_fields` is None for a vendor without fixtures, whose fields are
+        not searched.
         """
         self.vendor = vendor
         self._version = version
-        self._known = known
-        self._words = words
+        self._recorded_fields = recorded_fields
+        self._handled_names = handled_names
         self._translation = create_standalone_child_stream(
             vendor, terminator="none", stable_ids=True
         )
@@ -99,10 +103,12 @@ class ChildReader:
     def feed(self, data: bytes) -> None:
         """Read a piece of the child's stdout."""
         self._translation.feed(data)
-        if self._known is None:
+        if self._recorded_fields is None:
             return
         for event in parse_json_objects(b"\n".join(self._lines.feed(data))):
-            self._new_names.update(list_new_names(event, self._known, self._words))
+            self._new_names.update(
+                list_new_names(event, self._recorded_fields, self._handled_names)
+            )
 
     def finish(self) -> None:
         """End the last line, which has no newline if the child was killed."""
@@ -112,14 +118,14 @@ class ChildReader:
         """Add the new names to the drift of the version. A field of an untranslated event is not
         added again.
         """
-        account = self._translation.diagnostics
-        drift.malformed += account.repairs.get(MALFORMED_REPAIR, 0)
-        drift.events.update(account.unknown_events)
+        diagnostics = self._translation.diagnostics
+        drift.malformed += diagnostics.repairs.get(MALFORMED_REPAIR, 0)
+        drift.events.update(diagnostics.unknown_events)
         for name, count in self._new_names.items():
             kind, colon, _ = name.partition(": ")
             if (
-                kind not in account.unknown_events
-                and kind.partition("/")[0] not in account.unknown_events
+                kind not in diagnostics.unknown_events
+                and kind.partition("/")[0] not in diagnostics.unknown_events
             ):
                 counts = drift.events
                 if colon:
