@@ -137,7 +137,7 @@ def test_deny_rule_applies_in_bypass_mode(frontend: DropInFrontend, vendor: Vend
 @pytest.mark.parametrize(
     "vendor", [OPENCODE, pytest.param(GEMINI, marks=pytest.mark.full)], ids=str, indirect=True
 )
-def test_shell_line_without_a_program_is_asked_about(frontend: DropInFrontend) -> None:
+def test_shell_line_without_a_program_requires_permission(frontend: DropInFrontend) -> None:
     """opencode itself does not ask about these lines."""
     frontend.environment["OPENCODE_PURE"] = "1"  # a user's setting, which disables plugins
     conversation = FrontendConversation(frontend, *ASKING)

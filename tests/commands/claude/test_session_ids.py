@@ -190,7 +190,7 @@ def test_fork_transcript_starts_with_the_original_history(box, run):
     assert [line["parentUuid"] for line in messages[1:]] == [line["uuid"] for line in messages[:-1]]
 
 
-def test_clear_after_a_resume_drops_the_kept_messages_too(box, run, two_turns):
+def test_clear_after_a_resume_drops_the_earlier_messages_too(box, run, two_turns):
     environment = {
         "SHIM_VENDOR": "demo",
         "SHIM_BIN": box.create_fake(["read"], ["record", str(box.recording)], ["out", IDLE]),

@@ -100,7 +100,7 @@ def test_only_the_named_turn_may_be_dropped():
         find_resume_point(encode(*TWO_TURNS), number_to_uuid(2), "zz")
 
 
-def test_a_part_of_the_named_turn_cannot_be_kept():
+def test_dropped_range_inside_a_turn_is_refused():
     """The dropped range must start with the prompt of the turn."""
     with pytest.raises(ResumeRejectedError):
         find(TWO_TURNS, 3, 3)

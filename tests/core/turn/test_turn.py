@@ -365,7 +365,7 @@ def test_request_of_a_turn_that_a_hook_continues_is_reported():
     assert (line["subtype"], line["status"]) == ("status", "requesting")
 
 
-def test_vendor_that_completes_a_turn_does_not_change_that_a_hook_ended_it():
+def test_turn_ended_by_a_hook_keeps_its_reason_when_the_vendor_completes_it():
     stage = Stage()
     stage.turn.record_vendor_session_info(session_id=UUID)
     stage.turn.outcome_tracker.stop_by_hook()
