@@ -79,7 +79,7 @@ class PiRpcSession(RpcSession):
         self._can_ask_user = False
         self._mode = ""
         self._default_model = ""  # the model that pi chose, as `provider/model`
-        self._has_steered = False
+        self._has_steering_messages = False
         self._open_questions: set[str] = set()
 
     def _encode_opening(self, request: LaunchRequest) -> bytes:
@@ -96,7 +96,7 @@ class PiRpcSession(RpcSession):
     # -- encoding for the driver --------------------------------------------------------------------
 
     def encode_prompt(self, message: UserMessage) -> bytes:
-        self.is_stopping = self._has_steered = False
+        self.is_stopping = self._has_steering_messages = False
         self.undelivered_count = 0
         return super().encode_prompt(message)
 
@@ -115,7 +115,7 @@ class PiRpcSession(RpcSession):
         """
         if not (self.is_running and self._is_ready) or self.is_stopping:
             return None
-        self._has_steered = True
+        self._has_steering_messages = True
         return self._encode_message(STEER, message, "steer")
 
     def encode_interrupt(self) -> bytes:
@@ -128,7 +128,7 @@ class PiRpcSession(RpcSession):
         self._waiting_message = None
         self.is_stopping = True
         return (
-            self.encode_request(CLEAR, "clear_queue") if self._has_steered else b""
+            self.encode_request(CLEAR, "clear_queue") if self._has_steering_messages else b""
         ) + self.encode_request(ABORT, "abort")
 
     def encode_model_change(self, name: str | None) -> bytes | None:

@@ -84,12 +84,14 @@ def _search_machines(
         machines = select_machines(None, os.environ)
         if not machines:
             raise
-        found = _list_remote_sessions(machines)
+        remote_sessions = _list_remote_sessions(machines)
         # The listing may have found a new machine of the fleet.
         if machine := _find_named_machine(reference):
-            found = [session for session in found if session.machine == machine.name]
+            remote_sessions = [
+                session for session in remote_sessions if session.machine == machine.name
+            ]
             reference = reference[len(machine.name) + 1 :]
-        return match(found, reference)
+        return match(remote_sessions, reference)
 
 
 def _find_named_machine(reference: str) -> "Machine | None":

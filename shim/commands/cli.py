@@ -184,7 +184,7 @@ def translate_file(
             help="Use sequential ids and a fixed clock, so that every run writes the same bytes.",
         ),
     ] = False,
-    account: Annotated[
+    prints_diagnostics: Annotated[
         bool, typer.Option("--account", help="Write the repair report to stderr, as JSON.")
     ] = False,
 ) -> None:
@@ -213,7 +213,7 @@ def translate_file(
             translate_stream(child_stream, source, 1, parsed_exit, stderr_text)
     except IsADirectoryError:
         raise typer.BadParameter(f"{file} is a folder", param_hint="FILE") from None
-    if account:
+    if prints_diagnostics:
         sys.stderr.write(json.dumps(child_stream.diagnostics.build_report()) + "\n")
 
 

@@ -38,7 +38,7 @@ MAX_MODE_CHARS = 40
 DENY_EXIT_STATUS = 2
 # The time limit for checking one tool call, without the user's hooks. If a hook takes much longer,
 # a vendor may run the call anyway.
-JUDGE_TIMEOUT_S = 30
+CHECK_TIMEOUT_S = 30
 CHANGED_INPUT_TEXT = (
     "{tool} was not run: a hook in the settings allows this call only with a different "
     "input: {input}"
@@ -51,7 +51,7 @@ HookCall = tuple[str, dict[str, Any]]
 def main() -> int:
     """Check the event on stdin. Return the exit code."""
     reset_inherited_signals()
-    signal.alarm(JUDGE_TIMEOUT_S)  # SIGALRM ends this process, which denies the call
+    signal.alarm(CHECK_TIMEOUT_S)  # SIGALRM ends this process, which denies the call
     module = import_module(sys.argv[1])
     policy, policy_context = parse_policy(sys.argv[2], _resolve_path)
     if policy_context.mode_file:
@@ -119,8 +119,8 @@ def _find_refusal(
     evaluator = PolicyEvaluator(policy)
     for vendor_name, tool_input in calls:
         name = normalize_tool_name(vendor_name)
-        is_asked_about = vendor_asks or is_prompted_tool(vendor_name, prompted_tools.split(","))
-        if is_asked_about:
+        is_prompted = vendor_asks or is_prompted_tool(vendor_name, prompted_tools.split(","))
+        if is_prompted:
             hook_decision = HookDecision()
         else:
             hook_decision = _run_settings_hooks(policy, event, name, tool_input, context)
@@ -139,7 +139,7 @@ def _find_refusal(
             hook_requires_prompt=hook_decision.requires_prompt,
         )
         if decision.outcome == "ask" and (
-            is_asked_about
+            is_prompted
             or (prompted_tools and not (decision.is_by_rule or hook_decision.requires_prompt))
         ):
             continue
@@ -178,7 +178,7 @@ def _run_settings_hooks(
 
     from shim.conversation.drivers.hook_runner import MAX_HOOK_TIMEOUT_S, run_hooks
 
-    signal.alarm(JUDGE_TIMEOUT_S + int(MAX_HOOK_TIMEOUT_S))
+    signal.alarm(CHECK_TIMEOUT_S + int(MAX_HOOK_TIMEOUT_S))
     session_id = context.session_id
     if not session_id:
         session_id = str(event.get("session_id") or event.get("sessionId") or "")

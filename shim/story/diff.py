@@ -51,16 +51,14 @@ def list_arguments_beside_diff(
     """
     diffed = frozenset[str]()
     if diff:
-        diffed = list_arguments_fully_shown_in_diff(tool_name, tool_input)
+        diffed = list_fully_diffed_arguments(tool_name, tool_input)
     arguments = [(name, value) for name, value in tool_input.items() if name not in diffed]
     if len(arguments) <= max_count:
         return arguments
     return [*arguments[:max_count], ("…", dict(arguments[max_count:]))]
 
 
-def list_arguments_fully_shown_in_diff(
-    tool_name: str, tool_input: Mapping[str, Any]
-) -> frozenset[str]:
+def list_fully_diffed_arguments(tool_name: str, tool_input: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of the arguments that `build_tool_call_diff` shows completely.
 
     A permission prompt shows all other arguments unchanged. A vendor's tool may have arguments that

@@ -28,7 +28,7 @@ SLOW = """
 import signal, sys, time, types
 from shim.conversation import tool_hook
 signal.alarm = lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
-tool_hook.JUDGE_TIMEOUT_S = 0.3
+tool_hook.CHECK_TIMEOUT_S = 0.3
 module = types.ModuleType("slow")
 def list_hook_calls(event, workspace):
     time.sleep(600)

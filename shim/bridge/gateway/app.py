@@ -78,7 +78,7 @@ from shim.bridge.gateway.auth import (
     build_error_response,
     build_set_cookie_header,
 )
-from shim.bridge.gateway.drawings import MAX_KEPT_STEPS, SessionDrawing, SessionDrawings
+from shim.bridge.gateway.drawings import MAX_STORED_STEPS, SessionDrawing, SessionDrawings
 from shim.bridge.gateway.hosts import LocalBackgroundSessionManager, NewSessionRequest
 from shim.bridge.gateway.limits import GatewayRequestLimiter
 from shim.bridge.gateway.openapi import FLAG, TEXT, Operation, build_openapi_document
@@ -276,7 +276,7 @@ class WebGateway:
         If a page requests more past steps than the shared drawing contains, it gets its own
         drawing.
         """
-        if cursor is None and max_steps > MAX_KEPT_STEPS:
+        if cursor is None and max_steps > MAX_STORED_STEPS:
             return SessionStepEventEncoder(SessionDrawing(max_steps), None, max_steps)
         return SessionStepEventEncoder(self._drawings.get_drawing(session_id), cursor, max_steps)
 

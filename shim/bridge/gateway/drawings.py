@@ -15,13 +15,13 @@ from shim.bridge.gateway.step_renderer import SessionStepRenderer, render_step
 from shim.core.bridge.frames import LogCursor
 from shim.story.export.view_model import SessionStepView
 
-MAX_KEPT_STEPS = 1000  # stored steps per session; a page shows all of them when it is opened
+MAX_STORED_STEPS = 1000  # stored steps per session; a page shows all of them when it is opened
 # The limit for the average step size of a drawing.
 # A drawing is therefore at most as large as the largest exported page.
 MAX_CHARS_PER_STEP = 4000
 # The maximum number of stored drawings. A person switches between fewer sessions. All drawings
 # together have at most 128 million characters of text.
-MAX_KEPT_DRAWINGS = 32
+MAX_STORED_DRAWINGS = 32
 UNUSED_DRAWING_TTL_S = 12 * 3600.0  # a phone that sleeps overnight reconnects in the morning
 # A longer line is drawn in a thread, because its JSON, its texts and its diff take milliseconds.
 MAX_INLINE_LINE_BYTES = 16 * 1024
@@ -54,7 +54,7 @@ class SessionDrawing:
     opening_lock    held by the reader that renders the session's past
     """
 
-    def __init__(self, max_steps: int = MAX_KEPT_STEPS) -> None:
+    def __init__(self, max_steps: int = MAX_STORED_STEPS) -> None:
         self.opening_lock = anyio.Lock()
         self._thread_lock = anyio.Lock()
         self._max_steps = max_steps
@@ -143,7 +143,7 @@ class SessionDrawings:
         others = sorted(self._drawings.items(), key=lambda item: item[1].last_use_s)
         self._drawings = {
             other_id: other
-            for other_id, other in others[-MAX_KEPT_DRAWINGS + 1 :]
+            for other_id, other in others[-MAX_STORED_DRAWINGS + 1 :]
             if other.last_use_s >= oldest_use_s
         }
         self._drawings[session_id] = drawing

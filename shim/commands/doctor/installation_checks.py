@@ -255,7 +255,9 @@ def check_background_sessions(environment: Mapping[str, str]) -> list[DiagnosisF
     silent = [
         session for session in running[:MAX_PROBED_HOSTS] if not _is_answering(session, environment)
     ]
-    outdated = [session for session in running if session.metadata.get("version") != __version__]
+    other_version = [
+        session for session in running if session.metadata.get("version") != __version__
+    ]
     for level, problem, affected, fix in (
         (
             WARNING,
@@ -272,7 +274,7 @@ def check_background_sessions(environment: Mapping[str, str]) -> list[DiagnosisF
         (
             NOTE,
             "the host process of a session runs another version of claude-shim",
-            outdated,
+            other_version,
             "`claude respawn ID` restarts the session with this version",
         ),
     ):

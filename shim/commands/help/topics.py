@@ -53,7 +53,7 @@ def list_topic_names() -> list[str]:
 
 def show_help(
     context: typer.Context,
-    words: Annotated[
+    name_parts: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="TOPIC",
@@ -71,7 +71,7 @@ def show_help(
     """
     all_topics = load_manual_topics()
     console = Console(highlight=False, theme=THEME)
-    query = " ".join(as_list(words))
+    query = " ".join(as_list(name_parts))
     topic = next(
         (topic for topic in all_topics if topic.name == query.replace(" ", "-").lower()), None
     )
@@ -79,7 +79,7 @@ def show_help(
         _print_topic(console, topic)
     elif not query:
         _print_topics(console, all_topics)
-    elif (text := _find_command_help(context, as_list(words))) is not None:
+    elif (text := _find_command_help(context, as_list(name_parts))) is not None:
         sys.stdout.write(text + "\n")
     else:
         names = [topic.name for topic in all_topics]

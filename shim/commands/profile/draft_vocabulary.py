@@ -69,10 +69,10 @@ def normalize_name_for_comparison(name: str) -> str:
 _REMOVED_CHARACTERS = str.maketrans("", "", "_-./")
 
 
-def has_name_containing_marker_word(marker_words: tuple[str, ...], *names: str) -> bool:
+def has_name_containing_marker_word(markers: tuple[str, ...], *names: str) -> bool:
     """Return whether any of the names contains any of the words."""
     return any(
-        marker in normalize_name_for_comparison(name) for name in names for marker in marker_words
+        marker in normalize_name_for_comparison(name) for name in names for marker in markers
     )
 
 

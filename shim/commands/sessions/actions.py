@@ -158,7 +158,7 @@ def send_message_to_session(
 
 def answer_permission_prompt(
     session: SessionArgument,
-    words: Annotated[
+    answer_args: Annotated[
         list[str],
         typer.Argument(
             metavar="ANSWER",
@@ -169,7 +169,7 @@ def answer_permission_prompt(
     message: Annotated[
         str, typer.Option("--message", metavar="TEXT", help="With deny: a message to the agent.")
     ] = "",
-    given: Annotated[
+    input_json: Annotated[
         str,
         typer.Option(
             "--input",
@@ -191,15 +191,15 @@ def answer_permission_prompt(
 
     Example: shim bridge answer 1f0c deny --message "not in this folder"
     """
-    *prompt_ids, behavior = words
-    _check_answer_arguments(behavior, prompt_ids, message, given, always=always)
+    *prompt_ids, behavior = answer_args
+    _check_answer_arguments(behavior, prompt_ids, message, input_json, always=always)
     replacement_input = None
-    if given:
-        replacement_input = _parse_input(given)
+    if input_json:
+        replacement_input = _parse_input(input_json)
     record = resolve_session_reference(session)
     if record.machine:
-        options = _list_answer_options(message, given, always=always)
-        _run_bridge_command_on_machine(record, "answer", [*options, "--", *words])
+        options = _list_answer_options(message, input_json, always=always)
+        _run_bridge_command_on_machine(record, "answer", [*options, "--", *answer_args])
     if not record.is_running:
         raise FrontendError(
             f"session {record.short_id} has ended and has no open prompt",

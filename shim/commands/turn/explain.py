@@ -40,7 +40,7 @@ TITLE_COLUMNS = 12  # the width of the title column
 
 
 def explain_turn(
-    words: Annotated[
+    args: Annotated[
         list[str] | None, typer.Argument(metavar="ARGS", help="The arguments of claude, after --.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -53,7 +53,7 @@ def explain_turn(
     """
     from shim.process.install import load_installed_dropin_options
 
-    argv = words or []
+    argv = args or []
     installed_options = load_installed_dropin_options()
     explanation = build_invocation_explanation(
         parse_argv(argv, dialect=installed_options.get("dialect", "claude")), installed_options

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # The limit for the steering messages of one turn. Each message is stored until the turn ends,
 # because unanswered messages are sent to the next child. Their total size is bounded by
 # MAX_LINE_BYTES, which the last message may exceed.
-MAX_STEERED_MESSAGES = 64
+MAX_STEERING_MESSAGES = 64
 
 # the vendor's session id, and whether that session can be resumed
 ResumeInfo = tuple[str | None, bool]
@@ -174,7 +174,7 @@ class ChildStream:
             return False
         messages = turn.user_messages.steering_messages
         size_bytes = sum(message.size_bytes for message in messages)
-        if len(messages) >= MAX_STEERED_MESSAGES:
+        if len(messages) >= MAX_STEERING_MESSAGES:
             return False
         return size_bytes < MAX_LINE_BYTES
 

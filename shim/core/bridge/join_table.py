@@ -93,7 +93,7 @@ def list_flag_differences(frontend: Invocation, session: Invocation) -> list[str
             continue
         value = get_flag_value(frontend, flag)
         session_value = get_flag_value(session, flag)
-        if _is_given(value) and value != session_value:
+        if _has_value(value) and value != session_value:
             differences.append(_describe_difference(flag, value, session_value))
     return differences
 
@@ -154,7 +154,7 @@ def list_stricter_settings(
     stricter += [
         f"{rule.source} allows {rule} in the session, but the settings of the frontend do not"
         for rule in _subtract_rules(session_settings.allow, allowed_rules)
-        if rule.source not in JOIN_TABLE or _is_given(get_flag_value(frontend, rule.source))
+        if rule.source not in JOIN_TABLE or _has_value(get_flag_value(frontend, rule.source))
     ]
     if has_comparable_settings(frontend, session):
         directories = {*settings.directories, *frontend.add_dirs}
@@ -188,9 +188,9 @@ def has_comparable_settings(frontend: Invocation, session: Invocation) -> bool:
     if sources is not None and sources != get_flag_value(session, "--setting-sources"):
         return True
     return not any(
-        not _is_given(get_flag_value(frontend, flag))
+        not _has_value(get_flag_value(frontend, flag))
         for flag in SETTINGS_FLAGS
-        if _is_given(get_flag_value(session, flag))
+        if _has_value(get_flag_value(session, flag))
     )
 
 
@@ -251,7 +251,7 @@ def _normalize_sources(sources: str | None) -> tuple[str, ...] | None:
     return sorted_names
 
 
-def _is_given(value: object) -> bool:
+def _has_value(value: object) -> bool:
     if value is None:
         return False
     if value is False:
@@ -262,7 +262,7 @@ def _is_given(value: object) -> bool:
 def _adds_value(value: object, session_value: object) -> bool:
     if isinstance(value, frozenset) and isinstance(session_value, frozenset):
         return bool(value - session_value)
-    if not _is_given(value):
+    if not _has_value(value):
         return False
     return value != session_value
 
@@ -270,7 +270,7 @@ def _adds_value(value: object, session_value: object) -> bool:
 def _describe_difference(flag: str, value: object, session_value: object) -> str:
     """Describe the difference between the frontend's and the session's value of a flag."""
     passed_text = _format_flag(flag, value)
-    if not _is_given(session_value) or session_value == NO_SERVERS:
+    if not _has_value(session_value) or session_value == NO_SERVERS:
         return f"the frontend passes {passed_text}, but the session was started without {flag}"
     session_text = _format_flag(flag, session_value)
     if session_text == passed_text:

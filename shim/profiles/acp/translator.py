@@ -562,13 +562,13 @@ class AcpTranslator(RpcTranslator):
                 error={"code": METHOD_NOT_FOUND, "message": f"{method} is not supported"},
             )
 
-    def _is_own_session(self, params: Event) -> bool:
+    def _is_current_session(self, params: Event) -> bool:
         return bool(params.get("sessionId", self.session.session_id) == self.session.session_id)
 
     def _ask_form(self, request_id: object, params: Event) -> None:
         """Show a form to the user as a call to Claude's AskUserQuestion tool."""
         questions_input = build_ask_user_question_input(params)
-        if questions_input is None or not self._is_own_session(params):
+        if questions_input is None or not self._is_current_session(params):
             self.session.reply_to_request(
                 request_id,
                 error={
@@ -586,7 +586,7 @@ class AcpTranslator(RpcTranslator):
 
     def _ask_permission(self, request_id: object, params: Event) -> None:
         subject = self.session.protocol_version.parse_subject(params, request_id)
-        if subject is None or not self._is_own_session(params):
+        if subject is None or not self._is_current_session(params):
             self.turn.record_unknown_event("session/request_permission", params)
             self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
             return

@@ -70,7 +70,7 @@ def build_ask_user_question_input(params: Mapping[str, Any]) -> dict[str, Any] |
     fields = _list_fields(params)
     if params.get("mode") != "form" or not 0 < len(fields) <= MAX_FIELDS:
         return None
-    questions_asked = []
+    questions = []
     for (name, field), text in zip(fields.items(), _list_question_texts(params), strict=True):
         options = [
             {"label": label, "description": get_text(option, "description")}
@@ -79,7 +79,7 @@ def build_ask_user_question_input(params: Mapping[str, Any]) -> dict[str, Any] |
         if not options and field.get("default") is not None:
             options = [{"label": str(field["default"]), "description": "as it is"}]
         is_multiple = field.get("type") == "array"
-        questions_asked.append(
+        questions.append(
             {
                 "question": text,
                 "header": name[:MAX_HEADER_CHARS],
@@ -87,7 +87,7 @@ def build_ask_user_question_input(params: Mapping[str, Any]) -> dict[str, Any] |
                 "options": options,
             }
         )
-    return {"questions": questions_asked}
+    return {"questions": questions}
 
 
 def build_elicitation_result(

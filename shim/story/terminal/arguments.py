@@ -13,7 +13,7 @@ from rich.text import Text
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.values import as_list, escape_control_chars, get_text
-from shim.story.diff import list_arguments_fully_shown_in_diff
+from shim.story.diff import list_fully_diffed_arguments
 from shim.story.edits import DiffLine, find_edit_diff_lines
 from shim.story.events import (
     MAIN_ARGUMENTS,
@@ -172,7 +172,7 @@ def _render_arguments(step: SessionStep) -> Iterator[Text]:
     edit_lines = find_edit_diff_lines(step)
     short_text = format_arguments(step.input)
     if edit_lines:
-        hidden = list_arguments_fully_shown_in_diff(step.name, step.input)
+        hidden = list_fully_diffed_arguments(step.name, step.input)
     else:
         hidden = frozenset()
     main = find_main_argument(step.input)

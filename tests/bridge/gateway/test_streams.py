@@ -559,9 +559,9 @@ def test_pages_that_open_together_read_the_log_once(web, host, monkeypatch):
 
 
 def test_page_can_ask_for_a_longer_past(web, host):
-    say(web, host, *build_prompts(1, drawings.MAX_KEPT_STEPS + 100))
+    say(web, host, *build_prompts(1, drawings.MAX_STORED_STEPS + 100))
     path = f"/sessions/{SESSION}/steps"
-    for last, count in (("1000", 1000), ("20000", drawings.MAX_KEPT_STEPS + 100)):
+    for last, count in (("1000", 1000), ("20000", drawings.MAX_STORED_STEPS + 100)):
         with web.open_stream(f"{path}?last={last}") as stream:
             assert len(list_steps(until(stream, "synced"))) == count
 
@@ -571,7 +571,7 @@ def test_drawings_are_dropped_by_number_and_by_time(monkeypatch):
     monkeypatch.setattr(drawings.time, "monotonic", lambda: now[0])
     session_drawings = SessionDrawings()
     first = session_drawings.get_drawing("first")
-    for number in range(drawings.MAX_KEPT_DRAWINGS - 1):
+    for number in range(drawings.MAX_STORED_DRAWINGS - 1):
         now[0] += 1
         session_drawings.get_drawing(str(number))
     assert session_drawings.get_drawing("first") is first

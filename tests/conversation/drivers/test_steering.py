@@ -205,7 +205,7 @@ async def test_message_is_queued_if_no_tool_call_is_running(lines):
 
 @pytest.mark.anyio
 async def test_steering_messages_beyond_the_count_limit_are_queued(running_turn, monkeypatch):
-    monkeypatch.setattr("shim.core.adapter.child_stream.MAX_STEERED_MESSAGES", 2)
+    monkeypatch.setattr("shim.core.adapter.child_stream.MAX_STEERING_MESSAGES", 2)
     for text in ("second", "third", "fourth"):
         await running_turn.hears(text)
     assert running_turn.sent_lines == [

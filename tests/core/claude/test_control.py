@@ -866,7 +866,7 @@ def test_call_is_denied_without_a_prompt_if_prompts_are_disabled():
     for state_fields in ({"answers_prompts": False}, {"mode": "dontAsk"}):
         session = control(**state_fields)
         decision = session.decide_permission(BASH_REQUEST)
-        assert decision is not None and not decision.allow and not decision.frontend_knows
+        assert decision is not None and not decision.allow and decision.needs_notice
         assert session.take_output() == b""
 
 

@@ -319,7 +319,7 @@ def test_answered_permission_request_does_not_expire():
 
 def test_permission_request_is_denied_if_the_frontend_answers_no_prompts():
     decision = open_control(answers_prompts=False).decide_permission(BASH_REQUEST)
-    assert decision is not None and not decision.allow and not decision.frontend_knows
+    assert decision is not None and not decision.allow and decision.needs_notice
 
 
 def test_closed_input_denies_open_and_later_permission_requests():
@@ -358,7 +358,7 @@ def test_person_approves_a_call_that_only_the_mode_allows():
 def test_question_to_the_user_is_denied_even_if_a_rule_allows_it():
     control = apply_policy(open_control(), allow=["AskUserQuestion"])
     decision = control.decide_permission(BASH_REQUEST._replace(tool="AskUserQuestion"))
-    assert decision == PermissionDecision(False, message=CANNOT_ANSWER_TEXT, frontend_knows=False)
+    assert decision == PermissionDecision(False, message=CANNOT_ANSWER_TEXT, needs_notice=True)
 
 
 def test_call_whose_input_a_hook_changed_is_denied_with_the_reason_of_the_hook():

@@ -231,9 +231,9 @@ class SessionView:
         if self.controller == previous or not self.is_synced:
             return
         if self.controller is not None:
-            is_own_name = self.controller == self.client_name
+            is_this_client = self.controller == self.client_name
             text = "you have control"
-            if not is_own_name:
+            if not is_this_client:
                 text = f"{format_text_on_one_truncated_line(self.controller)} has control"
             self.draw_shim_notice(f"· {text} now", "dim")
 
