@@ -52,7 +52,6 @@ from shim.io.ids import create_session_ids
 from shim.io.prompt import load_system_prompt_files, read_prompt
 from shim.io.stderr import LogFunction, open_log, warn
 from shim.process.environment import MAX_DEPTH, get_working_directory, parse_shim_depth
-from shim.process.spawn import kill_child
 from shim.state import config
 from shim.state.claude_settings import (
     AGENTS_FLAG,
@@ -208,7 +207,7 @@ class ConversationStartup(NamedTuple):
             return runner.run(prompt, source, first_child)
         except BaseException:
             if first_child is not None:
-                kill_child(first_child.process)
+                launcher.discard_child(first_child)
             raise
 
     def _read_prompt(self, source: PromptSource) -> str | None:

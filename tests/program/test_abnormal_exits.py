@@ -651,8 +651,13 @@ def test_internal_error_before_the_stream_is_reported_in_each_format(box, output
     assert BUG in done.stdout + done.stderr
 
 
-def test_child_is_stopped_if_its_stream_cannot_be_created(local_box, capfd, monkeypatch):
-    """The test fails with a warning about a running child if it is not stopped."""
+@pytest.mark.parametrize("vendor, flags", [("demo", []), ("gemini", ["--disallowedTools", "Bash"])])
+def test_child_is_discarded_if_its_stream_cannot_be_created(
+    vendor, flags, local_box, capfd, monkeypatch
+):
+    """The test fails with a warning about a running child if it is not stopped. The rules of gemini
+    are in a file, which is removed.
+    """
     from shim.commands.claude import dropin
     from shim.conversation.drivers import turn_lifecycle
 
@@ -660,12 +665,13 @@ def test_child_is_stopped_if_its_stream_cannot_be_created(local_box, capfd, monk
         raise ZeroDivisionError("a bug of ours")
 
     monkeypatch.setattr(turn_lifecycle, "TurnLifecycle", fail)
-    monkeypatch.setenv("SHIM_VENDOR", "demo")
+    monkeypatch.setenv("SHIM_VENDOR", vendor)
     monkeypatch.setenv("SHIM_BIN", local_box.create_fake(["out", ANSWER]))
-    assert dropin.main(list(ASK), {}) == 1
+    assert dropin.main([*ASK, *flags], {}) == 1
     lines = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert [line["type"] for line in lines] == ["system", "result", "message_stop"]
     assert lines[1]["errors"] == [BUG]
+    assert list(local_box.state.glob("spill/*/*")) == []
 
 
 # -- the shim's log --------------------------------------------------------------------------------

@@ -42,7 +42,6 @@ from stream_lines import Line
 
 from shim import adapters
 from shim.commands.claude import dropin
-from shim.conversation import startup
 from shim.conversation.drivers import launcher, per_turn_driver, persistent_driver
 from shim.io import signals as signal_handling
 from shim.process import child, spawn
@@ -477,8 +476,7 @@ class MemoryBox(Box):
         patch.setattr(ProgramProbe, "_run_program", functools.partialmethod(_answer_probe, self))
         for module in (child, per_turn_driver, persistent_driver):
             patch.setattr(module, "Child", MemoryChild)
-        for module in (startup, per_turn_driver):
-            patch.setattr(module, "kill_child", lambda program: program.receive_signal("SIGKILL"))
+        patch.setattr(launcher, "kill_child", lambda program: program.receive_signal("SIGKILL"))
         patch.setattr(adapters, "profile_loaders", list(adapters.profile_loaders))
 
     def _spawn_program(

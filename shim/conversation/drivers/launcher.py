@@ -37,7 +37,13 @@ from shim.process.find_program import (
     check_project_autostart_programs,
     explain_possible_policy_bypass,
 )
-from shim.process.spawn import ChildSpawnResult, become_subreaper, spawn_child
+from shim.process.spawn import (
+    ChildSpawnResult,
+    become_subreaper,
+    kill_child,
+    remove_files,
+    spawn_child,
+)
 from shim.state.config import DEFAULT_TIMEOUTS_S
 
 if TYPE_CHECKING:
@@ -285,18 +291,28 @@ class ChildLauncher:
         try:
             return self._spawn_child(self.plan_child_launch(prompt, persistent=persistent))
         except BaseException:
-            if self.report_file is not None:
-                self.report_file.remove()
-            if self.resume_state.mode_file:
-                from shim.state.files import remove_file
-
-                remove_file(self.resume_state.mode_file)
-                with contextlib.suppress(
-                    OSError
-                ):  # the folder may contain other files of the session
-                    os.rmdir(os.path.dirname(self.resume_state.mode_file))
-                self.resume_state.mode_file = ""
+            self._remove_files_of_child()
             raise
+
+    def discard_child(self, spawned: ChildSpawnResult) -> None:
+        """Kill a child for which no turn could be started, and remove its files."""
+        kill_child(spawned.process)
+        remove_files(spawned.temporary_paths)
+        self._remove_files_of_child()
+
+    def _remove_files_of_child(self) -> None:
+        """Remove the file of the run report and the file of the permission mode."""
+        if self.report_file is not None:
+            self.report_file.remove()
+        mode_file = self.resume_state.mode_file
+        if not mode_file:
+            return
+        from shim.state.files import remove_file
+
+        remove_file(mode_file)
+        with contextlib.suppress(OSError):  # the folder may contain other files of the session
+            os.rmdir(os.path.dirname(mode_file))
+        self.resume_state.mode_file = ""
 
     def plan_child_launch(self, prompt: str, *, persistent: bool = False) -> LaunchPlan:
         """Plan the child process for a prompt. Raise VendorError or FrontendError if no child can

@@ -15,7 +15,7 @@ from shim.core.claude.messages import UserMessage
 from shim.core.errors import ShimError
 from shim.io.stdout import FrontendOutput
 from shim.process.child import Child
-from shim.process.spawn import ChildSpawnResult, kill_child
+from shim.process.spawn import ChildSpawnResult
 
 if TYPE_CHECKING:
     from shim.conversation.drivers.event_hook_runner import EventHookRunner
@@ -65,11 +65,11 @@ class PerTurnDriver(ChildDriver):
             stream = self.open_stream(self.stream)
         except OSError as error:
             # For example, the translator cannot be loaded because no file descriptors are left.
-            kill_child(spawned.process)
+            self.launcher.discard_child(spawned)
             await self.refuse_turn(message, error)
             return
         except Exception:
-            kill_child(spawned.process)
+            self.launcher.discard_child(spawned)
             raise
         child = Child(spawned)
         try:

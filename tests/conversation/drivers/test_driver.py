@@ -188,11 +188,11 @@ async def test_in_process_call_belongs_to_a_call_without_arguments_if_no_other_m
 
 
 @pytest.mark.anyio
-async def test_turn_whose_stream_cannot_be_opened_is_refused_with_the_cause(monkeypatch):
-    killed, child = [], SimpleNamespace(process="a process")
-    monkeypatch.setattr("shim.conversation.drivers.per_turn_driver.kill_child", killed.append)
+async def test_turn_whose_stream_cannot_be_opened_is_refused_with_the_cause():
+    discarded, child = [], SimpleNamespace(process="a process")
     refused, stream = driver()
     refused.launcher.start_child = lambda prompt: child
+    refused.launcher.discard_child = discarded.append
     results = [OSError(errno.EMFILE, os.strerror(errno.EMFILE)), stream]
 
     def open_child_stream(*_):
@@ -206,4 +206,4 @@ async def test_turn_whose_stream_cannot_be_opened_is_refused_with_the_cause(monk
     result_line = parse_lines(refused._output.written_bytes)[-2]
     assert (result_line["type"], result_line["is_error"]) == ("result", True)
     assert "Too many open files" in result_line["errors"][0]
-    assert killed == [child.process]
+    assert discarded == [child]
