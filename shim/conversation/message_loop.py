@@ -119,7 +119,8 @@ class MessageLoop(ConversationLoop):
         if self._stop_signal is not None:
             child_driver.terminate()
             reason = f"the turn was stopped by {self._stop_signal}"
-            await self._write_last_result(child_driver.stream, reason, "signal")
+            stream = child_driver.stream if self._turn_running else None
+            await self._write_last_result(stream, reason, "signal")
         await child_driver.stop()
         await self._call_session_hooks(SESSION_END_EVENT, "other")
         if self._control is not None:
@@ -458,16 +459,48 @@ class MessageLoop(ConversationLoop):
     # -- the end -----------------------------------------------------------------------------------
 
     async def _report_failure(self, error: Exception) -> None:
-        """Write an error result after a bug in the shim, so that the turn still has exactly one
-        result.
+        """Report a bug in the shim. If a message has no result yet, an error result is written. The
+        bug is reported on stderr if no turn is running or the turn already has its result.
+        """
+        reason = explain_turn_failure(error)
+        needs_warning = True
+        try:
+            stream = self._get_or_create_final_stream()
+            if self._turn_running and stream is not None:
+                needs_warning = stream.is_turn_finished
+            await self._write_last_result(stream, reason, "internal")
+        except Exception as write_error:
+            needs_warning = True
+            self._warn_without_secrets(f"internal error: {write_error!r}")
+        if needs_warning:
+            self._warn_without_secrets(reason)
+
+    def _warn_without_secrets(self, text: str) -> None:
+        """Write a line to stderr. Secrets are redacted, because the stderr of a background session
+        is stored in a file.
+        """
+        settings = self._driver.active_child_driver.launcher.context.settings
+        if settings.resolve_redaction_mode() != "none":
+            from shim.core.secrets.redactor import Redactor
+
+            text = Redactor().redact_text(text)
+        warn(f"{text}\n")
+
+    def _get_or_create_final_stream(self) -> ChildStream | None:
+        """Return the stream whose output must be completed before the process exits, or None. If a
+        message needs a result, but its turn has no stream yet, a stream is created.
         """
         stream = self._driver.active_child_driver.stream
-        try:
-            if self._turn_running and (stream is None or stream.turn is self._previous_turn):
-                stream = self._create_failure_stream(stream)
-            await self._write_last_result(stream, explain_turn_failure(error), "internal")
-        except Exception as write_error:
-            warn(f"internal error: {write_error!r}\n")
+        if self._message_taken or (self._is_one_shot and self._turn_number == 0):
+            return self._create_failure_stream(stream)
+        if self._turn_running and (stream is None or stream.turn is self._previous_turn):
+            return self._create_failure_stream(stream)
+        if self._turn_running:
+            return stream
+        # Some output formats write the result of a finished turn at the end.
+        if self._is_one_shot and stream is not None and stream.is_turn_finished:
+            return stream
+        return None
 
     def _create_failure_stream(self, previous_stream: ChildStream | None) -> ChildStream:
         """Return the stream for the result of a turn that failed before its own stream was created.
@@ -487,11 +520,11 @@ class MessageLoop(ConversationLoop):
     async def _write_last_result(
         self, stream: ChildStream | None, reason: str, cause: TurnEndCause
     ) -> None:
-        """End the running turn with an error result, unless the turn already has a result. The
+        """End the turn of `stream` with an error result, unless the turn already has a result. The
         lines are lost if stdout does not accept them within FINAL_WRITE_TIMEOUT_S.
         """
         lines = b""
-        if stream is None or not self._turn_running:
+        if stream is None:
             return
         if not stream.is_turn_finished:
             stream.turn.stop(reason, cause)
@@ -500,7 +533,7 @@ class MessageLoop(ConversationLoop):
             if self._control is not None:
                 self._control.cancel_permission_prompts()
                 lines = self._control.take_output() + lines
-        if self._session_lines is not None:
+        if self._session_lines is not None and self._session_lines.is_running:
             self._session_lines.end_turn()
         with anyio.move_on_after(FINAL_WRITE_TIMEOUT_S):
             try:

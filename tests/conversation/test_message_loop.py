@@ -26,7 +26,7 @@ from shim.io.stderr import SILENT_LOG
 from shim.io.stdout import FrontendDisconnectedError
 from shim.process import child as children
 from shim.process.spawn import ChildSpawnResult, spawn_child
-from shim.state.config import DEFAULT_TIMEOUTS_S
+from shim.state.config import DEFAULT_TIMEOUTS_S, ShimSettings
 
 TALKING = format_ndjson(START, build_text_event("I am "))
 PARTIAL = (*ASK, "--include-partial-messages")
@@ -77,7 +77,7 @@ class FakeLauncher:
     replays_user_messages = False
     retries_interrupted_streams = False
     adapter = SimpleNamespace(shutdown=VendorShutdownConfig())
-    context = SimpleNamespace(log=SILENT_LOG)
+    context = SimpleNamespace(log=SILENT_LOG, settings=ShimSettings())
     session_state = build_session_state(display_name="demo", session_id="S")
 
     def __init__(self, translation, exit_timeout_s):

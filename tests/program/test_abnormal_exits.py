@@ -14,7 +14,19 @@ import subprocess
 import sys
 
 import pytest
-from box import ANSWER, ASK, CONVERSE, END, SHIM, START, TIMEOUT_S, build_text_event, format_ndjson
+from box import (
+    ANSWER,
+    ASK,
+    CONVERSE,
+    END,
+    SHIM,
+    START,
+    STREAM,
+    TIMEOUT_S,
+    build_text_event,
+    format_ndjson,
+)
+from fake_secrets import generate_secret
 from fixture_cases import ROOT
 from stream_invariants import check_turns
 
@@ -594,61 +606,145 @@ def test_spill_error_does_not_fail_the_turn(local_box, capfd, monkeypatch):
     check_turns(capfd.readouterr().out.encode(), False)
 
 
+TOKEN = f"ghp_{generate_secret(36)}"
 BUG = "internal error: ZeroDivisionError('a bug of ours')"
-WITH_A_BUG_IN_THE_LAST_TURN = """
+WITH_A_BUG_IN_THE_LAST_CALL = """
+import os
 import sys
 from shim.conversation.message_loop import MessageLoop
+from shim.core.claude.session_state import SessionState
 
-run_turn = MessageLoop._run_turn
+class_name, _, name = sys.argv.pop(1).partition(".")
+patched_class = {"MessageLoop": MessageLoop, "SessionState": SessionState}[class_name]
+method = getattr(patched_class, name)
 remaining = [int(sys.argv.pop(1))]
 
-async def fail_in_the_last_turn(self, message):
+def fail_in_the_last_call(self, *args):
     remaining[0] -= 1
     if not remaining[0]:
-        raise ZeroDivisionError("a bug of ours")
-    await run_turn(self, message)
+        raise ZeroDivisionError(os.environ.get("BUG_TEXT", "a bug of ours"))
+    return method(self, *args)
 
-MessageLoop._run_turn = fail_in_the_last_turn
+setattr(patched_class, name, fail_in_the_last_call)
 from shim.__main__ import main
 
 main()
 """
 
 
-def run_with_a_bug(box, turns, *args):
-    """Run messages of which the last one fails before its turn has a stream."""
-    message = {"type": "user", "message": {"role": "user", "content": "hi"}}
-    return subprocess.run(
-        [sys.executable, "-P", "-c", WITH_A_BUG_IN_THE_LAST_TURN, str(turns), "claude", *args],
-        input=format_ndjson(*[message] * turns) if "--input-format" in args else "",
-        capture_output=True,
-        text=True,
-        env=box.build_environment(SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER])),
-        cwd=box.cwd,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+@pytest.fixture
+def plant_bug(box, monkeypatch):
+    """Return a function that lets one call of a method fail, for example the second call. The
+    function returns the environment of a run.
+    """
+
+    def plant(method, call_number):
+        args = [method, str(call_number)]
+        program = [sys.executable, "-P", "-c", WITH_A_BUG_IN_THE_LAST_CALL, *args]
+        monkeypatch.setattr("box.SHIM", program)
+        return {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", ANSWER])}
+
+    return plant
 
 
-@pytest.mark.parametrize("turns", [1, 2])
-def test_internal_error_before_the_stream_of_a_turn_ends_in_a_result(box, turns):
-    flags = ("--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
-    done = run_with_a_bug(box, turns, "-p", *flags, "--permission-mode", "plan")
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    results = [line for line in lines if line["type"] == "result"]
-    assert (done.returncode, len(results)) == (1, turns), done.stderr
+def find_results(done):
+    return [line for line in done.lines if line["type"] == "result"]
+
+
+@pytest.mark.parametrize(
+    ("method", "turns"),
+    [
+        ("MessageLoop._run_turn", 1),
+        ("MessageLoop._run_turn", 2),
+        ("SessionState.parse_local_command", 2),
+    ],
+)
+def test_internal_error_before_the_stream_of_a_turn_ends_in_a_result(box, plant_bug, method, turns):
+    environment = plant_bug(method, turns)
+    messages = format_ndjson(*[user("hi")] * turns).encode()
+    flags = (*CONVERSE, "--permission-mode", "plan")
+    done = box.run_claude("-p", *flags, stdin=messages, **environment)
+    results = find_results(done)
+    assert (done.status, len(results)) == (1, turns), done.stderr
     assert results[-1]["errors"] == [BUG]
-    init = next(line for line in lines if line.get("subtype") == "init")
+    init = next(line for line in done.lines if line.get("subtype") == "init")
     assert init["permissionMode"] == "plan"
     assert {line["session_id"] for line in [init, *results]} == {init["session_id"]}
-    assert lines[-1] is results[-1]
+    assert done.lines[-1] == results[-1]
 
 
 @pytest.mark.parametrize("output_format", ["text", "json"])
-def test_internal_error_before_the_stream_is_reported_in_each_format(box, output_format):
-    done = run_with_a_bug(box, 1, "-p", "hi", "--output-format", output_format)
-    assert done.returncode == 1
-    assert BUG in done.stdout + done.stderr
+def test_internal_error_before_the_stream_is_reported_in_each_format(box, plant_bug, output_format):
+    environment = plant_bug("MessageLoop._run_turn", 1)
+    done = box.run_claude("-p", "hi", "--output-format", output_format, **environment)
+    assert done.status == 1
+    assert BUG in done.stdout.decode()
+
+
+@pytest.mark.parametrize(
+    ("method", "flags"),
+    [
+        ("MessageLoop._call_session_hooks", ("--output-format", "text")),
+        ("MessageLoop._call_session_hooks", ("--output-format", "json")),
+        ("MessageLoop._call_session_hooks", ("--output-format", "json", "--verbose")),
+        ("MessageLoop._call_session_hooks", STREAM),
+        ("MessageLoop._wait_for_message", ("--output-format", "json")),
+    ],
+)
+def test_internal_error_before_the_only_turn_ends_in_a_result(box, plant_bug, method, flags):
+    done = box.run_claude("-p", "hi", *flags, **plant_bug(method, 1))
+    assert (done.status, done.stderr) == (1, BUG + "\n")
+    if "text" in flags:
+        assert done.stdout.decode() == BUG + "\n"
+        return
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    if "--verbose" in flags and flags != STREAM:
+        (lines,) = lines
+    assert [line["errors"] for line in lines if line["type"] == "result"] == [[BUG]]
+
+
+@pytest.mark.parametrize(
+    ("method", "output_format"),
+    [
+        ("MessageLoop._record_result", "json"),
+        ("MessageLoop._warn_about_late_context", "json"),
+        ("MessageLoop._warn_about_late_context", "stream-json"),
+    ],
+)
+def test_internal_error_after_the_result_does_not_lose_the_result(
+    box, plant_bug, method, output_format
+):
+    environment = plant_bug(method, 1)
+    done = box.run_claude("-p", "hi", "--verbose", "--output-format", output_format, **environment)
+    assert (done.status, done.stderr) == (1, BUG + "\n")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    if output_format == "json":
+        (lines,) = lines
+    assert [line["result"] for line in lines if line["type"] == "result"] == ["Hello."]
+
+
+def test_internal_error_before_the_first_message_of_a_conversation_is_reported(box, plant_bug):
+    done = box.run_claude("-p", *CONVERSE, **plant_bug("MessageLoop._call_session_hooks", 1))
+    assert (done.status, done.stdout, done.stderr) == (1, b"", BUG + "\n")
+
+
+def test_secret_in_an_internal_error_without_a_turn_is_redacted_on_stderr(box, plant_bug):
+    """The stderr of a background session is stored in a file."""
+    environment = plant_bug("MessageLoop._call_session_hooks", 1)
+    done = box.run_claude("-p", *CONVERSE, BUG_TEXT=f"token {TOKEN}", **environment)
+    assert "[REDACTED:github-token]" in done.stderr
+    assert TOKEN[4:] not in done.stderr
+
+
+def test_internal_error_between_two_turns_is_reported_without_a_second_result(box, plant_bug):
+    environment = plant_bug("MessageLoop._apply_line", 2)
+    with box.start_claude(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
+        running.send_lines(user("hi"))
+        running.read_line_containing(b'"type":"result"')
+        running.send_lines(user("hi"))
+        done = running.wait_for_end()
+    assert (done.status, done.stderr) == (1, BUG + "\n")
+    assert done.result["is_error"] is False
 
 
 @pytest.mark.parametrize("vendor, flags", [("demo", []), ("gemini", ["--disallowedTools", "Bash"])])
