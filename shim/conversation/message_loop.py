@@ -112,8 +112,7 @@ class MessageLoop(ConversationLoop):
             self._frontend_disconnected = True
         except Exception as error:
             await self._report_failure(error)
-            await self._driver.active_child_driver.stop()
-            await self._call_session_hooks(SESSION_END_EVENT, "other")
+            await self._end_session()
             return 1
         child_driver = self._driver.active_child_driver
         if self._stop_signal is not None:
@@ -121,14 +120,15 @@ class MessageLoop(ConversationLoop):
             reason = f"the turn was stopped by {self._stop_signal}"
             stream = child_driver.stream if self._turn_running else None
             await self._write_last_result(stream, reason, "signal")
-        await child_driver.stop()
-        await self._call_session_hooks(SESSION_END_EVENT, "other")
+        is_ended = await self._end_session()
         if self._control is not None:
             # After a conversation, no child process is needed any more. A one-shot run may leave a
             # server running.
             descendants.kill_orphans()
         if self._stop_signal is not None:
             return EXIT_STATUS_BY_SIGNAL[self._stop_signal]
+        if not is_ended:
+            return 1
         if self._control is not None and self._control.has_received_only_unreadable_lines:
             return 1
         stream = child_driver.stream
@@ -457,6 +457,21 @@ class MessageLoop(ConversationLoop):
             await self._output.write_lines(data)
 
     # -- the end -----------------------------------------------------------------------------------
+
+    async def _end_session(self) -> bool:
+        """Make sure that the child has exited, and run the hooks at the end of the session. Return
+        False after a bug in the shim. The bug is reported only on stderr, because no message needs
+        a result any more.
+        """
+        try:
+            await self._driver.active_child_driver.stop()
+            await self._call_session_hooks(SESSION_END_EVENT, "other")
+        except FrontendDisconnectedError:
+            self._frontend_disconnected = True
+        except Exception as error:
+            self._warn_without_secrets(explain_turn_failure(error))
+            return False
+        return True
 
     async def _report_failure(self, error: Exception) -> None:
         """Report a bug in the shim. If a message has no result yet, an error result is written. The

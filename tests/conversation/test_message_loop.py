@@ -77,11 +77,12 @@ class FakeLauncher:
     replays_user_messages = False
     retries_interrupted_streams = False
     adapter = SimpleNamespace(shutdown=VendorShutdownConfig())
-    context = SimpleNamespace(log=SILENT_LOG, settings=ShimSettings())
+    context = SimpleNamespace(log=SILENT_LOG, settings=ShimSettings(), cwd="/repo")
     session_state = build_session_state(display_name="demo", session_id="S")
 
     def __init__(self, translation, exit_timeout_s):
         self._translation = translation
+        self.writer = translation.writer
         self.exit_timeout_s = exit_timeout_s
         self.report_file = None
         self.timeouts = dict(DEFAULT_TIMEOUTS_S)
@@ -345,6 +346,21 @@ async def test_internal_error_before_the_child_starts_is_reported_in_a_single_re
         == 1
     )
     assert (paper.result["shim"]["cause"], paper.result["num_turns"]) == ("internal", 0)
+
+
+@pytest.mark.anyio
+async def test_internal_error_in_all_hooks_of_the_session_is_reported_in_a_single_result():
+    async def fail(event):
+        raise ZeroDivisionError("a bug of ours")
+
+    launcher, paper = (
+        FakeLauncher(create_standalone_child_stream("demo", stable_ids=True), 5.0),
+        FakeOutput(),
+    )
+    driver = PerTurnDriver(launcher, paper)
+    driver.call_session_hooks = fail
+    assert await MessageLoop(driver, paper, first_message=UserMessage("hi")).run([]) == 1
+    assert paper.result["errors"] == ["internal error: ZeroDivisionError('a bug of ours')"]
 
 
 @pytest.mark.anyio

@@ -704,17 +704,19 @@ def test_internal_error_before_the_only_turn_ends_in_a_result(box, plant_bug, me
 
 
 @pytest.mark.parametrize(
-    ("method", "output_format"),
+    ("method", "call_number", "output_format"),
     [
-        ("MessageLoop._record_result", "json"),
-        ("MessageLoop._warn_about_late_context", "json"),
-        ("MessageLoop._warn_about_late_context", "stream-json"),
+        ("MessageLoop._record_result", 1, "json"),
+        ("MessageLoop._warn_about_late_context", 1, "json"),
+        ("MessageLoop._warn_about_late_context", 1, "stream-json"),
+        ("MessageLoop._call_session_hooks", 2, "json"),  # at the end of the session
+        ("MessageLoop._call_session_hooks", 2, "stream-json"),
     ],
 )
 def test_internal_error_after_the_result_does_not_lose_the_result(
-    box, plant_bug, method, output_format
+    box, plant_bug, method, call_number, output_format
 ):
-    environment = plant_bug(method, 1)
+    environment = plant_bug(method, call_number)
     done = box.run_claude("-p", "hi", "--verbose", "--output-format", output_format, **environment)
     assert (done.status, done.stderr) == (1, BUG + "\n")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
