@@ -118,7 +118,7 @@ class MessageLoop(ConversationLoop):
         if self._stop_signal is not None:
             child_driver.terminate()
             reason = f"the turn was stopped by {self._stop_signal}"
-            stream = child_driver.stream if self._turn_running else None
+            stream = self._get_or_create_final_stream()
             await self._write_last_result(stream, reason, "signal")
         is_ended = await self._end_session()
         if self._control is not None:
@@ -238,11 +238,6 @@ class MessageLoop(ConversationLoop):
         try:
             with self._expansion_scope:
                 text = await expand_command(command_call, child_driver.launcher)
-        except anyio.get_cancelled_exc_class():
-            if self._stop_signal is not None:  # the turn has no stream yet, but needs a result
-                with anyio.move_on_after(FINAL_WRITE_TIMEOUT_S, shield=True):
-                    await child_driver.cancel_turn(message)
-            raise
         except CommandRefusedError as error:
             await child_driver.finish_local_command(
                 message, command_call.file.name, str(error), is_failed=True
@@ -518,7 +513,7 @@ class MessageLoop(ConversationLoop):
         return None
 
     def _create_failure_stream(self, previous_stream: ChildStream | None) -> ChildStream:
-        """Return the stream for the result of a turn that failed before its own stream was created.
+        """Return the stream for the result of a turn that ended before its own stream was created.
         It is built from little data, because the rest may be the cause of the failure.
         """
         launcher = self._driver.active_child_driver.launcher

@@ -5,6 +5,7 @@ through the drop-in if signals and pipes matter.
 """
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from shim.io.stdout import FrontendDisconnectedError
 from shim.process import child as children
 from shim.process.spawn import ChildSpawnResult, spawn_child
 from shim.state.config import DEFAULT_TIMEOUTS_S, ShimSettings
+from tests.conversation.test_conversation import QWEN, results, user
 
 TALKING = format_ndjson(START, build_text_event("I am "))
 PARTIAL = (*ASK, "--include-partial-messages")
@@ -576,6 +578,77 @@ def test_sigterm_while_reading_the_prompt_is_reported_and_starts_no_child(box):
     assert done.status == 143
     assert done.cause == "signal"
     assert not box.recording.exists()
+
+
+def build_hanging_shell_command(lifeline):
+    """Build a shell command that hangs with a lifeline, but only if its input contains "second"."""
+    return f'grep -q second && exec 3>{lifeline.path} && echo "command $$" >&3 && exec sleep 60'
+
+
+def build_hook_settings(event, shell_command):
+    hook = {"type": "command", "command": shell_command}
+    return json.dumps({"hooks": {event: [{"hooks": [hook]}]}})
+
+
+@pytest.mark.parametrize(
+    ("number", "event", "output_flags"),
+    [
+        (signal.SIGTERM, "UserPromptSubmit", ("--output-format", "json")),
+        (signal.SIGHUP, "UserPromptSubmit", STREAM),
+        (signal.SIGTERM, "SessionStart", STREAM),
+    ],
+)
+def test_termination_signal_during_a_hook_before_the_stream_ends_in_a_result(
+    box, number, event, output_flags
+):
+    """P13"""
+    lifeline = box.create_lifeline()
+    settings = build_hook_settings(
+        event, f"echo second | {{ {build_hanging_shell_command(lifeline)}; }}"
+    )
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": box.create_fake()}
+    args = ("-p", "hi", "--settings", settings, *output_flags)
+    with box.start_claude(*args, environment=environment) as dropin:
+        lifeline.wait_for("command")
+        dropin.send_signal(number)
+        done = dropin.wait_for_end()
+    assert (done.status, done.cause, done.stderr) == (128 + number, "signal", "")
+    assert done.result["errors"] == [f"the turn was stopped by {number.name}"]
+    assert lifeline.wait_until_closed()
+
+
+def test_sigterm_during_a_prompt_hook_of_the_second_turn_ends_in_a_second_result(box):
+    lifeline = box.create_lifeline()
+    settings = build_hook_settings("UserPromptSubmit", build_hanging_shell_command(lifeline))
+    child = box.create_fake(["serve"], ["out", QWEN], ["hang"])
+    with box.start_conversation(child, "--settings", settings, vendor="qwen") as dropin:
+        dropin.send_lines(user("first"))
+        dropin.read_line_containing(b'"type":"result"')
+        dropin.send_lines(user("second"))
+        lifeline.wait_for("command")
+        dropin.send_signal(signal.SIGTERM)
+        done = dropin.wait_for_end()
+    assert done.status == 143
+    first, second = results(done)
+    assert first["result"] == "Hello."
+    assert second["shim"]["cause"] == "signal"
+    assert first["session_id"] == second["session_id"]
+
+
+def test_sigterm_during_the_shell_code_of_a_command_ends_in_a_result(box):
+    lifeline = box.create_lifeline()
+    folder = box.cwd / ".claude/commands"
+    folder.mkdir(parents=True)
+    (folder / "slow.md").write_text(
+        f"!`echo second | {{ {build_hanging_shell_command(lifeline)}; }}`"
+    )
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", ANSWER])}
+    args = ("-p", "/slow", *STREAM, "--dangerously-skip-permissions")
+    with box.start_claude(*args, environment=environment) as dropin:
+        lifeline.wait_for("command")
+        dropin.send_signal(signal.SIGTERM)
+        done = dropin.wait_for_end()
+    assert (done.status, done.cause) == (143, "signal")
 
 
 def test_two_sigterms_before_the_child_starts_produce_a_single_result(
