@@ -514,16 +514,23 @@ class MessageLoop(ConversationLoop):
 
     def _create_failure_stream(self, previous_stream: ChildStream | None) -> ChildStream:
         """Return the stream for the result of a turn that ended before its own stream was created.
-        It is built from little data, because the rest may be the cause of the failure.
+        It uses only a few settings, because building the complete configuration may have caused the
+        failure.
         """
         launcher = self._driver.active_child_driver.launcher
         state = launcher.session_state
+        distrust_reason = launcher.resume_state.version_check.distrust
         config = TurnConfig(
-            VendorInfo(state.vendor.display_name),
+            VendorInfo(
+                state.vendor.display_name,
+                is_unattended=launcher.adapter.unattended or bool(distrust_reason),
+                unattended_reason=distrust_reason,
+            ),
             SessionConfig(state.options.session_id, state.options.session_id),
             model=state.model,
             cwd=launcher.context.cwd,
             mode=state.mode,
+            redacts_secrets=launcher.context.settings.resolve_redaction_mode() == "all",
         )
         return ChildStream(Translator, config, launcher.writer, previous_stream)
 

@@ -22,6 +22,7 @@ from shim.conversation.drivers.open_translation import create_standalone_child_s
 from shim.conversation.drivers.per_turn_driver import PerTurnDriver
 from shim.conversation.message_loop import MessageLoop
 from shim.core.adapter.adapter import VendorShutdownConfig
+from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.messages import UserMessage
 from shim.io.stderr import SILENT_LOG
 from shim.io.stdout import FrontendDisconnectedError
@@ -78,7 +79,8 @@ class FakeLauncher:
 
     replays_user_messages = False
     retries_interrupted_streams = False
-    adapter = SimpleNamespace(shutdown=VendorShutdownConfig())
+    adapter = SimpleNamespace(shutdown=VendorShutdownConfig(), unattended=False)
+    resume_state = SimpleNamespace(version_check=VersionCheck())
     context = SimpleNamespace(log=SILENT_LOG, settings=ShimSettings(), cwd="/repo")
     session_state = build_session_state(display_name="demo", session_id="S")
 

@@ -673,6 +673,37 @@ def test_internal_error_before_the_stream_of_a_turn_ends_in_a_result(box, plant_
     assert done.lines[-1] == results[-1]
 
 
+def test_init_line_of_a_failed_turn_reports_an_unattended_vendor(box, plant_bug):
+    environment = plant_bug("MessageLoop._run_turn", 1) | {"SHIM_VENDOR": "droid"}
+    done = box.run_claude(*ASK, **environment)
+    assert done.result["errors"] == [BUG]
+    assert done.init["shim"]["unattended"] is True
+
+
+def test_init_line_of_a_failed_turn_reports_an_untrusted_version(box, plant_bug):
+    environment = plant_bug("MessageLoop._run_turn", 1)
+    child = box.write_program("pi", "echo 2.0.0")
+    done = box.run_claude(*ASK, **environment | {"SHIM_VENDOR": "pi", "SHIM_BIN": child})
+    assert done.result["errors"] == [BUG]
+    assert done.init["shim"]["unattended"] is True
+    assert "2.0.0 of pi" in done.init["shim"]["unattended_reason"]
+
+
+@pytest.mark.parametrize("flags", [("--output-format", "text"), STREAM])
+def test_secret_in_an_internal_error_before_the_stream_is_redacted(box, plant_bug, flags):
+    environment = plant_bug("MessageLoop._run_turn", 1)
+    log, recordings = box.path / "shim.log", box.path / "recordings"
+    environment |= {"SHIM_LOG": f"debug:{log}", "SHIM_RECORD": f"{recordings}/"}
+    environment |= {"SHIM_REDACT": "all", "BUG_TEXT": f"token {TOKEN}"}
+    done = box.run_claude("-p", "hi", *flags, **environment)
+    assert done.status == 1
+    assert b"[REDACTED:github-token]" in done.stdout
+    (recording,) = recordings.glob("*.cast")
+    files = [log, recording, *(box.home / ".claude").rglob("*.jsonl")]
+    for output in (done.stdout, done.stderr.encode(), *(file.read_bytes() for file in files)):
+        assert TOKEN[4:].encode() not in output
+
+
 @pytest.mark.parametrize("output_format", ["text", "json"])
 def test_internal_error_before_the_stream_is_reported_in_each_format(box, plant_bug, output_format):
     environment = plant_bug("MessageLoop._run_turn", 1)
