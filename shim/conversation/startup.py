@@ -26,7 +26,7 @@ from shim.conversation.plan import (
 from shim.conversation.session_state import build_session_state, load_mcp_servers
 from shim.conversation.vendor_list import (
     FallbackVendorList,
-    VendorNames,
+    ResolvedVendors,
     VendorSelection,
     report_skipped_vendors,
     select_vendors,
@@ -90,7 +90,7 @@ class ConversationStartup(NamedTuple):
     cwd: str
     log: LogFunction
     recorder: "RunRecorder | None"  # None if recording is off
-    vendor_choice: VendorNames
+    resolved_vendors: ResolvedVendors
     vendor_list: FallbackVendorList
     adapter: "Adapter"  # the first vendor's adapter; the plan selects its driver
     mode: str  # the permission mode
@@ -172,7 +172,7 @@ class ConversationStartup(NamedTuple):
             "vendor chosen",
             level="debug",
             vendor=plan.adapter.name,
-            place=self.vendor_choice.source,
+            place=self.resolved_vendors.source,
             skipped=[attempt.to_json() for attempt in self.vendor_list.skipped_attempts],
         )
         chain = self._build_fallback_chain(plan, launcher)
@@ -523,14 +523,16 @@ def prepare_conversation(
     )
     if DIALECTS[settings.dialect].is_flat:
         invocation = apply_yume_permission_mode(invocation)
-    vendors = select_vendors(invocation, installed, settings, cwd)
-    vendor_list = vendors.vendor_list
+    vendor_selection = select_vendors(invocation, installed, settings, cwd)
+    vendor_list = vendor_selection.vendor_list
     claude_settings = ClaudeSettings()
     if vendor_list.has_several:
         invocation, claude_settings = _load_claude_settings(invocation, cwd)
-    adapter = _select_adapter(vendors, invocation, is_dry=launcher_class.is_dry)
+    adapter = _select_adapter(vendor_selection, invocation, is_dry=launcher_class.is_dry)
     invocation = invocation._replace(
-        model=vendor_list.select_vendor_model(adapter.name, vendors.choice.model),
+        model=vendor_list.select_vendor_model(
+            adapter.name, vendor_selection.resolved_vendors.model
+        ),
         partial=invocation.partial or DIALECTS[settings.dialect].streams_fragments,
     )
     if adapter.name in config.TWIN_VENDORS:
@@ -557,15 +559,15 @@ def prepare_conversation(
         cwd,
         log,
         recorder,
-        vendors.choice,
+        vendor_selection.resolved_vendors,
         vendor_list,
         adapter,
         mode,
         claude_settings,
         mcp_servers,
-        vendors.resumed_id,
-        vendors.resumed_session,
-        vendors.recordings,
+        vendor_selection.resumed_id,
+        vendor_selection.resumed_session,
+        vendor_selection.recordings,
         launcher_class,
         display_name,
         read_input,
@@ -603,7 +605,9 @@ def _choose_installed_twin(
     )
 
 
-def _select_adapter(vendors: VendorSelection, invocation: Invocation, *, is_dry: bool) -> "Adapter":
+def _select_adapter(
+    vendor_selection: VendorSelection, invocation: Invocation, *, is_dry: bool
+) -> "Adapter":
     """Return the adapter of the first vendor that can start.
 
     The permission mode is not checked if the frontend can still change it. A dry run checks the mode
@@ -612,7 +616,7 @@ def _select_adapter(vendors: VendorSelection, invocation: Invocation, *, is_dry:
     mode = ""
     if is_dry or not can_change_permission_mode(invocation):
         mode = resolve_requested_permission_mode(invocation)
-    return vendors.select_adapter(invocation.prompt, mode)
+    return vendor_selection.select_adapter(invocation.prompt, mode)
 
 
 def _load_claude_settings(invocation: Invocation, cwd: str) -> tuple[Invocation, ClaudeSettings]:

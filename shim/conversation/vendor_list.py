@@ -39,7 +39,7 @@ MAX_VENDORS = 8  # in one list; each vendor may take time before the next one is
 FIRST_VENDOR_VARIABLES = ("SHIM_BIN", "SHIM_ARGS")
 
 
-class VendorNames(NamedTuple):
+class ResolvedVendors(NamedTuple):
     """The vendors' names, the model name without its vendor prefix, and the source of the names."""
 
     names: tuple[str, ...]
@@ -64,7 +64,7 @@ def find_replay_path(invocation: Invocation, environment: Mapping[str, str]) -> 
     return None
 
 
-def find_vendor_names(
+def resolve_vendor_names(
     invocation: Invocation,
     installed_options: Mapping[str, str],
     environment: Mapping[str, str],
@@ -72,7 +72,7 @@ def find_vendor_names(
     *,
     session_vendor: str | None,
     cwd: str,
-) -> VendorNames:
+) -> ResolvedVendors:
     """Return the vendors from the first source that names any: a flag, the resumed session, the
     model, the environment, the installation or the settings file. Raise FrontendError if no source
     names a vendor.
@@ -112,7 +112,7 @@ def find_vendor_names(
         )
         model = None
     if names:
-        return VendorNames(names, model, source)
+        return ResolvedVendors(names, model, source)
     programs = find_programs_on_path(load_valid_adapters(), environment, cwd)
     program_list = ", ".join(f"{name} ({path})" for name, path in programs.items())
     if not program_list:
@@ -234,7 +234,7 @@ class FallbackVendorList:
 class VendorSelection(NamedTuple):
     """The vendors of a conversation, and the data that determined the choice."""
 
-    choice: VendorNames
+    resolved_vendors: ResolvedVendors
     vendor_list: FallbackVendorList
     resumed_id: str | None
     resumed_session: "StoredSession | None"
@@ -283,7 +283,7 @@ def select_vendors(
         session_vendor = None
         if resumed_session:
             session_vendor = resumed_session.vendor
-        choice = find_vendor_names(
+        resolved_vendors = resolve_vendor_names(
             invocation,
             installed,
             environment,
@@ -296,17 +296,17 @@ def select_vendors(
         source = "SHIM_VENDOR"
         if shim_vendor:
             source = "--shim-vendor"
-        choice = VendorNames((REPLAY_VENDOR,), model, source)
+        resolved_vendors = ResolvedVendors((REPLAY_VENDOR,), model, source)
     is_flat = DIALECTS[settings.dialect].is_flat
     vendor_list = FallbackVendorList(
-        choice.names,
+        resolved_vendors.names,
         settings,
         environment,
         cwd=cwd,
         is_flat=is_flat,
         needs_prompts=is_flat and invocation.permission_prompt_tool == "stdio",
     )
-    return VendorSelection(choice, vendor_list, resumed_id, resumed_session, recordings)
+    return VendorSelection(resolved_vendors, vendor_list, resumed_id, resumed_session, recordings)
 
 
 def report_skipped_vendors(vendor_list: FallbackVendorList, recorder: "RunRecorder | None") -> None:

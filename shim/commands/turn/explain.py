@@ -131,11 +131,11 @@ def _collect_settings(
 
 def _describe_vendor(startup: ConversationStartup) -> dict[str, Any]:
     vendor = startup.adapter
-    vendor_names = startup.vendor_choice.names
+    vendor_names = startup.resolved_vendors.names
     vendor_settings = startup.settings.get_vendor_settings(vendor.name)
     return {
         "vendor": vendor.display_name,
-        "named_by": startup.vendor_choice.source,
+        "named_by": startup.resolved_vendors.source,
         "list": list(vendor_names) if len(vendor_names) > 1 else [],
         "passed_over": [candidate.to_json() for candidate in startup.vendor_list.skipped_attempts],
         "version": find_cached_version(vendor, vendor_settings, startup.environment, startup.cwd),

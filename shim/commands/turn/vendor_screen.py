@@ -14,7 +14,7 @@ from shim.conversation.plan import resolve_requested_permission_mode
 from shim.conversation.vendor_list import (
     REPLAY_VENDOR,
     FallbackVendorList,
-    find_vendor_names,
+    resolve_vendor_names,
 )
 from shim.core.adapter.adapter import Adapter
 from shim.core.claude.argv.flags import FLAG_BY_FIELD, Invocation
@@ -94,11 +94,11 @@ def _build_command(
     cwd = get_working_directory()
     register_user_profiles(os.environ, invocation.shim_config)
     check_vendor_names_in_settings(settings)
-    choice = find_vendor_names(
+    resolved_vendors = resolve_vendor_names(
         invocation, installed_options, os.environ, settings.vendor, session_vendor=None, cwd=cwd
     )
     vendor_list = FallbackVendorList(
-        choice.names, settings, os.environ, cwd=cwd, is_flat=False, needs_prompts=False
+        resolved_vendors.names, settings, os.environ, cwd=cwd, is_flat=False, needs_prompts=False
     )
     vendor = vendor_list.select_first_usable_adapter(DEFAULT_MODE)
     vendor_settings = settings.get_vendor_settings(vendor.name)
