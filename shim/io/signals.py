@@ -118,8 +118,8 @@ class SignalRecorder:
         """Raise StartInterruptedError if a signal arrived while a module was imported."""
         if self.pending_signals and not self.is_started:
             self.is_started = True  # raise only once
-            # `shim.__main__` imports this module before it imports `shim.core`. The class is loaded
-            # already when signals are recorded.
+            # `shim.__main__` imports this module before it imports `shim.core`. `shim.core.errors`
+            # is already imported when the first signal is recorded.
             from shim.core.errors import StartInterruptedError
 
             received = signal.Signals(self.pending_signals[0])

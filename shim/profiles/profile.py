@@ -141,10 +141,10 @@ class ProfileTranslator(ProfileRuleEngine):
         return self._is_answer_complete()
 
     def _record_failed_exit(self, code: int, stderr_lines: list[str]) -> None:
-        """Record why a turn without a complete answer has ended. The reason is on stderr, or in the last notice.
+        """Record why a turn ended without a complete answer.
 
-        The turn itself reads stderr for an exit code without a meaning and for an API error, so in
-        these cases only a notice is recorded.
+        The reason is on stderr or in the last notice. The turn itself reads stderr for an exit code
+        without a meaning and for an API error, so in these cases only a notice is recorded.
         """
         turn = self.turn
         error_text = self._join_error_lines(stderr_lines)

@@ -219,7 +219,9 @@ class RecordingRedactor:
             elif item.__class__ is dict or item.__class__ is list:
                 redacted = self._redact_value(item, path)
             else:
-                redacted = item  # without a call, because recordings have many numbers
+                # Other values are not passed to `_redact_value`, because recordings contain many
+                # numbers.
+                redacted = item
             if redacted is not item or path.redacted_key is not None:
                 if changes is None:
                     changes = {}
