@@ -821,9 +821,7 @@ class Turn:
         message = self.assistant_message
         diagnostics = self.diagnostics
         effects = (
-            calls.result_count,
-            calls.open_calls,
-            calls.table.hidden_keys,
+            calls.has_tool_activity,
             calls.denials.entries,
             self.subagents.open_calls,
             message.number > 1,

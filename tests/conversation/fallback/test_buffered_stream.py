@@ -249,6 +249,15 @@ def test_end_of_a_turn_without_a_failure_is_not_buffered():
     assert [type(command) for command in commands] == [RunHooksCommand, StoreSessionCommand]
 
 
+def test_failure_after_a_hidden_call_has_ended_allows_no_fallback():
+    buffer, stream = build_buffered_stream(claude())
+    stream.turn.add_tool_call("g", "Grep", {}, is_hidden=True)
+    stream.turn.add_tool_result("g", "hidden")
+    stream.turn.stop("nobody is logged in", "auth")
+    assert b"nobody is logged in" in stream.close(ChildExit(code=1))[0]
+    assert buffer.failed_attempt is None
+
+
 def test_failure_after_the_release_is_written_and_allows_no_fallback():
     buffer, stream = build_buffered_stream()
     feed_events(stream, SESSION_START)

@@ -276,6 +276,28 @@ def test_cut_stream_is_retried_only_before_a_tool_call(acted):
     assert stage.turn.can_retry(OK, "") is not acted
 
 
+def run_hidden_call(turn):
+    turn.add_tool_call("g", "Grep", {}, is_hidden=True)
+    turn.add_tool_result("g", "hidden")
+
+
+def report_result_without_call(turn):
+    turn.add_tool_result("t", "done")
+
+
+@pytest.mark.parametrize("run_call", [run_hidden_call, report_result_without_call])
+def test_turn_is_not_repeated_after_any_ended_tool_call(run_call):
+    """Yume's R11. No other vendor may run the call again either."""
+    stage = Stage(can_retry=True)
+    stage.turn.record_vendor_session_info(session_id="s")
+    assert stage.turn.can_retry(OK, "")
+    assert stage.turn.find_failed_attempt(ONE, "429 Too many requests") is not None
+    run_call(stage.turn)
+    assert stage.turn.has_output
+    assert not stage.turn.can_retry(OK, "")
+    assert stage.turn.find_failed_attempt(ONE, "429 Too many requests") is None
+
+
 # -- the numbers -----------------------------------------------------------------------------------
 
 
