@@ -285,7 +285,35 @@ def report_result_without_call(turn):
     turn.add_tool_result("t", "done")
 
 
-@pytest.mark.parametrize("run_call", [run_hidden_call, report_result_without_call])
+def run_call_of_subagent_without_parent(turn):
+    """The call that runs the subagent was never announced."""
+    turn.get_subagent("unknown").add_tool_call("n", "Read", {})
+    turn.get_subagent("unknown").add_tool_result("n", "alpha")
+
+
+def run_call_of_earlier_subagent(turn):
+    """The call that runs the subagent has ended in an earlier turn."""
+    turn.conversation.reserve_call_id("task", turn.diagnostics)
+    turn.get_subagent("task").add_tool_call("n", "Read", {})
+    turn.get_subagent("task").add_tool_result("n", "alpha")
+
+
+def run_call_of_subagent(turn):
+    turn.add_tool_call("task", "Task", {})
+    turn.get_subagent("task").add_tool_call("n", "Read", {})
+    turn.get_subagent("task").add_tool_result("n", "alpha")
+
+
+@pytest.mark.parametrize(
+    "run_call",
+    [
+        run_hidden_call,
+        report_result_without_call,
+        run_call_of_subagent_without_parent,
+        run_call_of_earlier_subagent,
+        run_call_of_subagent,
+    ],
+)
 def test_turn_is_not_repeated_after_any_ended_tool_call(run_call):
     """Yume's R11. No other vendor may run the call again either."""
     stage = Stage(can_retry=True)
