@@ -319,11 +319,11 @@ def test_turn_is_not_repeated_after_any_ended_tool_call(run_call):
     stage = Stage(can_retry=True)
     stage.turn.record_vendor_session_info(session_id="s")
     assert stage.turn.can_retry(OK, "")
-    assert stage.turn.find_failed_attempt(ONE, "429 Too many requests") is not None
+    assert stage.turn.find_failed_attempt(FAILED, "429 Too many requests") is not None
     run_call(stage.turn)
     assert stage.turn.has_output
     assert not stage.turn.can_retry(OK, "")
-    assert stage.turn.find_failed_attempt(ONE, "429 Too many requests") is None
+    assert stage.turn.find_failed_attempt(FAILED, "429 Too many requests") is None
 
 
 # -- the numbers -----------------------------------------------------------------------------------
