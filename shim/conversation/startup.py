@@ -1,9 +1,9 @@
 """Prepares a conversation, from the parsed command line to the start of the message loop.
 
 `prepare_conversation` reads the settings and chooses the vendor. `plan_conversation` decides how
-the conversation is run. In one-shot mode, the child process is started before anyio is imported.
-Otherwise the frontend's first requests are answered first, and no child exists before the first
-message.
+the conversation is run. If the plan allows it, the child process is started before anyio is
+imported. Otherwise the frontend's first requests are answered first, and no child exists before the
+first message.
 """
 
 import os

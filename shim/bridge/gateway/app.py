@@ -6,7 +6,7 @@ for the login code of the printed URL. A request with the cookie must also send 
 in the header X-Shim-Page. Bodies and responses are JSON.
 
 SESSION is {id, session, vendor, name, cwd, created, started, updated, alive, state, status,
-waitingFor, needs, detail, driver, version}: the metadata in `host.json`, times in ms since 1970,
+waitingFor, needs, detail, driver, version, machine, away}: the metadata in `host.json`, times in ms since 1970,
 null for unknown values. `updated` is the time of the last change.
 
 An error is {error: a sentence, ...}: 400 invalid request, 401 no valid token, 403 not permitted,

@@ -91,7 +91,7 @@ class HostFrame(NamedTuple):
 
     @property
     def line(self) -> bytes:
-        """The parsed Claude line of a `line` frame."""
+        """Claude's line of a `line` frame, as bytes."""
         return bytes(self.fields.get("raw", b""))
 
     @property

@@ -179,15 +179,15 @@ class ChildLauncher:
 
     @cached_property
     def writer(self) -> "OutputWriter":
-        """The output writer of the conversation. It is created on first use, after the first child
-        was started.
+        """The output writer of the conversation. It is created on first use, so that its modules do
+        not delay the first child.
         """
         return self._open_writer()
 
     @property
     def turn_lifecycle(self) -> "TurnLifecycle":
-        """The lifecycle of the vendor's turns. It is created on first use, after the first child
-        was started.
+        """The lifecycle of the vendor's turns. It is created on first use, so that its modules do
+        not delay the first child.
         """
         if self._turn_lifecycle is None:
             from shim.conversation.drivers.turn_lifecycle import TurnLifecycle

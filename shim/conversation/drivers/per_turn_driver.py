@@ -1,5 +1,5 @@
-"""The driver for vendors that need a new child process for each message. Each new child resumes the
-vendor's session.
+"""The driver that starts a new child process for each message. Each new child resumes the vendor's
+session.
 """
 
 from collections.abc import Callable
