@@ -158,7 +158,7 @@ class BackgroundConversation:
         self._installed_options = installed_options
         self._args = args
         self._session_id = session_id
-        self._running_session = running_session
+        self.running_session = running_session
         self._display_name = display_name
         self._startup: ConversationStartup | None = None
 
@@ -186,8 +186,8 @@ class BackgroundConversation:
         """Return the vendor that a local run would use, and the failed attempts with the vendors
         before it in the fallback list.
         """
-        if self._running_session is not None:
-            return str(self._running_session.metadata["vendor"]), ()
+        if self.running_session is not None:
+            return str(self.running_session.metadata["vendor"]), ()
         try:
             startup = self._prepare_dry_run(self._invocation)
         except ShimError:  # no vendor can be determined
@@ -201,7 +201,7 @@ class BackgroundConversation:
         signals.raise_if_stopped()
         try:
             for _ in range(MAX_JOIN_ATTEMPTS):
-                session = self._running_session or self._start_host()
+                session = self.running_session or self._start_host()
                 # Imported only after the host process was started, so that both processes import
                 # their modules at the same time.
                 from shim.bridge.attach.host_joiner import (
@@ -213,13 +213,13 @@ class BackgroundConversation:
                     session,
                     self._invocation,
                     self._settings,
-                    owns_host=self._running_session is None,
+                    owns_host=self.running_session is None,
                     display_name=self._display_name,
                 )
                 try:
                     return joiner.join_and_run_conversation(signals, prompt, source)
                 except SessionHostEndedError:
-                    self._running_session = None
+                    self.running_session = None
                     if not self._settings.bridge.enabled:
                         return self._run_locally(signals, "")
             raise SystemResourceError(
@@ -264,20 +264,8 @@ class BackgroundConversation:
         Raise ShimError if the conversation cannot be started at all.
         """
         environment = os.environ
-        cwd = get_working_directory()
-        invocation = self._invocation
-        forked_id = ""
-        original_id = self._session_id
+        invocation, forked_id = self._apply_original_session()
         session_id = self._session_id or invocation.session_id or create_uuid()
-        if invocation.fork_session:
-            resumed_id, _ = resolve_resumed_session(
-                invocation, invocation.shim_vendor, cwd, environment
-            )
-            forked_id = canonicalize_uuid(resumed_id) or ""
-            original_id = forked_id
-        record = registry.find_session(original_id, environment)
-        if record is not None:
-            invocation = build_resume_invocation(record, cwd, invocation, is_copy=bool(forked_id))
         startup, can_ask = self._plan_start(invocation)
         spec = SessionSpec(
             build_conversation_args(_remove_sdk_servers(invocation, startup.cwd)),
@@ -296,11 +284,39 @@ class BackgroundConversation:
             if running_session is None:
                 raise
             self._session_id = session_id
-            self._running_session = running_session
+            self.running_session = running_session
             return running_session
         except FrontendError as error:
             self._invocation = invocation  # its restrictions also apply without a host
             raise _NoHostError("; ".join(filter(None, (str(error), error.hint)))) from None
+
+    def _apply_original_session(self) -> tuple[Invocation, str]:
+        """Return the invocation with the arguments of the resumed session, and the id of the session
+        to copy, or "" for none.
+        """
+        environment = os.environ
+        cwd = get_working_directory()
+        invocation = self._invocation
+        forked_id = ""
+        original_id = self._session_id
+        if invocation.fork_session:
+            resumed_id, _ = resolve_resumed_session(
+                invocation, invocation.shim_vendor, cwd, environment
+            )
+            forked_id = canonicalize_uuid(resumed_id) or ""
+            original_id = forked_id
+        record = registry.find_session(original_id, environment)
+        if record is not None:
+            invocation = build_resume_invocation(record, cwd, invocation, is_copy=bool(forked_id))
+        return invocation, forked_id
+
+    def plan_host(self) -> ConversationStartup:
+        """Return the plan of the host that this conversation starts. Start no process. Raise the
+        same ShimError as a local run.
+        """
+        invocation, _ = self._apply_original_session()
+        startup, _ = self._plan_start(invocation)
+        return startup
 
     def _plan_start(self, invocation: Invocation) -> tuple[ConversationStartup, bool]:
         """Return the plan for the host's conversation, and whether the conversation prompts for

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from shim.bridge.attach.conversation import plan_background_conversation
 from shim.conversation.drivers.dry_launcher import DryRunLauncher
 from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan
 from shim.conversation.plan import PASSTHROUGH_DRIVER
@@ -23,7 +24,12 @@ from shim.core.errors import ShimError, UntrustedVendorVersionError
 from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.policy.policy import PermissionRule
 from shim.core.policy.settings_hooks import SettingsHook
-from shim.core.reading.values import escape_control_chars, none_if_empty, shorten_end
+from shim.core.reading.values import (
+    escape_control_chars,
+    none_if_empty,
+    shorten_end,
+    shorten_session_id,
+)
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.process.environment import parse_extra_args
 from shim.process.probe import find_cached_version
@@ -80,12 +86,15 @@ def build_invocation_explanation(
     invocation: Invocation, installed_options: Mapping[str, str]
 ) -> dict[str, Any]:
     """Build the explanation of the first child process as a JSON object. `refused` is the reason if
-    the turn would be refused.
+    the turn would be refused. `background` is "new" or the id of a running session if the turn would
+    run in a background session. A running session has a child already, which is not described.
     """
     explanation: dict[str, Any] = {"refused": None, "hint": None, "settings": {}}
     try:
         explanation["settings"] = _collect_settings(invocation, installed_options)
-        startup = prepare_conversation(invocation, installed_options, launcher_class=DryRunLauncher)
+        startup, explanation["background"] = _plan_conversation(invocation, installed_options)
+        if startup is None:
+            return explanation
         explanation |= _describe_vendor(startup)
         explanation["settings"]["record"] = config.resolve_recording_path(
             invocation, os.environ, installed_options, startup.settings
@@ -100,6 +109,23 @@ def build_invocation_explanation(
         if isinstance(error, UntrustedVendorVersionError):
             explanation["distrust"] = error.distrust_reason
     return explanation
+
+
+def _plan_conversation(
+    invocation: Invocation, installed_options: Mapping[str, str]
+) -> tuple[ConversationStartup | None, str]:
+    """Return the plan of the conversation, and its background session: "" if this process runs the
+    conversation, "new" if it starts a host, or the id of a running session. A running session has no
+    plan.
+    """
+    settings = config.load_shim_settings(invocation, os.environ, installed_options)
+    background = plan_background_conversation(invocation, settings, installed_options, ())
+    if background is None:
+        startup = prepare_conversation(invocation, installed_options, launcher_class=DryRunLauncher)
+        return startup, ""
+    if background.running_session is not None:
+        return None, background.running_session.session_id
+    return background.plan_host(), "new"
 
 
 # -- JSON ------------------------------------------------------------------------------------------
@@ -307,8 +333,16 @@ def format_invocation_explanation(explanation: Mapping[str, Any]) -> str:
     return escape_control_chars("\n".join(lines) + "\n")
 
 
+def _format_background(background: str) -> str:
+    if background == "new":
+        return "a new background session, because the bridge is enabled; it starts this child:"
+    return f"the running background session {shorten_session_id(background)} receives the message"
+
+
 def _list_sections(explanation: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
     sections: list[tuple[str, Sequence[str]]] = []
+    if explanation.get("background"):
+        sections.append(("session", [_format_background(explanation["background"])]))
     if "vendor" in explanation:
         sections += [("vendor", _format_vendor(explanation)), ("cwd", [explanation["cwd"]])]
     if "argv" in explanation:

@@ -166,6 +166,15 @@ def test_conversation_joins_a_running_session(hosting_box):
     assert done.lines[2]["uuid"] == U
 
 
+def test_explain_names_the_running_session_that_a_conversation_joins(hosting_box):
+    session, _ = start_session(hosting_box)
+    done = hosting_box.run_claude("--shim-explain", "-p", "two", "--resume", session.session_id)
+    line = f"session     the running background session {session.short_id} receives the message"
+    text = done.stdout.decode()
+    assert line in text.splitlines()
+    assert done.status == 0 and "command " not in text
+
+
 def test_single_message_through_the_bridge_ends_its_session(hosting_box):
     done = hosting_box.run_claude("-p", "one", **BRIDGE)
     assert (done.status, done.stdout, done.stderr) == (0, b"First.\n", "")

@@ -228,3 +228,13 @@ def test_value_of_a_secret_environment_variable_is_redacted(box, run_explain):
     box.write_settings('[vendors.qwen]\nenv = { MY_TOKEN = "hush", PLAIN = "shown" }\n')
     variables = run_explain("-p", "x", "--shim-vendor", "qwen")["environment"]["set"]
     assert (variables["MY_TOKEN"], variables["PLAIN"]) == ("[REDACTED:variable]", "shown")
+
+
+def test_explain_describes_the_child_of_a_background_session(run_explain):
+    """A host talks to its vendor in both directions, also for one message."""
+    arguments = ("-p", "do it", "--shim-vendor", "pi", "--output-format", "stream-json")
+    local = run_explain(*arguments)
+    assert (local["background"], local["driver"]) == ("", "one-way")
+    background = run_explain(*arguments, SHIM_BRIDGE="1")
+    assert (background["background"], background["driver"]) == ("new", "two-way")
+    assert "rpc" in background["argv"] and "rpc" not in local["argv"]
