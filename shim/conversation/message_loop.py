@@ -147,8 +147,9 @@ class MessageLoop(ConversationLoop):
         while (message := await self._wait_for_message()) is not None:
             command = state.parse_local_command(message)
             if self._session_lines is not None:
-                # No hooks run for a command that the shim answers.
-                self._session_lines.start_turn(message.text if command is None else None)
+                # No hooks run for a command that the shim answers, and after SIGINT.
+                has_hooks = command is None and not self._is_ending
+                self._session_lines.start_turn(message.text if has_hooks else None)
             self._turn_running = True
             previous_stream = self._driver.active_child_driver.stream
             self._previous_turn = None if previous_stream is None else previous_stream.turn
@@ -347,18 +348,24 @@ class MessageLoop(ConversationLoop):
 
     async def _wait_for_message(self) -> UserMessage | None:
         """Wait for the next message. Return None if there will be no more messages."""
-        while not self._is_ending and not (
-            self._is_one_shot and self._driver.active_child_driver.stream is not None
-        ):
+        while self._accepts_message():
             if self._messages:
                 message = self._messages.popleft().assign_uuid(create_uuid)
                 self._turn_number += 1
                 self._message_taken = True
                 return message
-            if not self._reads_stdin:
+            if self._is_ending or not self._reads_stdin:
                 return None
             await self._wakeup.wait()
         return None
+
+    def _accepts_message(self) -> bool:
+        """Return whether a further message can have a turn. After SIGINT, only the message of a
+        one-shot run has one, because each run needs a result. The turn is cancelled at once.
+        """
+        if self._is_one_shot:
+            return self._driver.active_child_driver.stream is None
+        return not self._is_ending
 
     # -- the frontend's lines ----------------------------------------------------------------------
 

@@ -619,6 +619,44 @@ def test_termination_signal_during_a_hook_before_the_stream_ends_in_a_result(
     assert lifeline.wait_until_closed()
 
 
+@pytest.mark.parametrize("output_flags", [("--output-format", "json"), STREAM])
+@pytest.mark.parametrize("event", ["SessionStart", "UserPromptSubmit"])
+def test_sigint_during_a_hook_before_the_stream_ends_in_a_result(box, event, output_flags):
+    """P17"""
+    lifeline = box.create_lifeline()
+    settings = build_hook_settings(
+        event, f"echo second | {{ {build_hanging_shell_command(lifeline)}; }}"
+    )
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": box.create_fake()}
+    args = ("-p", "hi", "--settings", settings, *output_flags)
+    with box.start_claude(*args, environment=environment) as dropin:
+        lifeline.wait_for("command")
+        dropin.send_signal(signal.SIGINT)
+        done = dropin.wait_for_end()
+    assert (done.status, done.cause, done.stderr) == (0, "interrupted", "")
+    assert lifeline.wait_until_closed()
+
+
+def test_no_prompt_hook_runs_after_sigint(box):
+    lifeline = box.create_lifeline()
+    marker = box.path / "prompted"
+    shell_commands = {
+        "SessionStart": f"echo second | {{ {build_hanging_shell_command(lifeline)}; }}",
+        "UserPromptSubmit": f"touch {marker}",
+    }
+    hooks = {
+        event: [{"hooks": [{"type": "command", "command": shell_command}]}]
+        for event, shell_command in shell_commands.items()
+    }
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": box.create_fake()}
+    args = ("-p", "hi", "--settings", json.dumps({"hooks": hooks}), *STREAM)
+    with box.start_claude(*args, environment=environment) as dropin:
+        lifeline.wait_for("command")
+        dropin.send_signal(signal.SIGINT)
+        done = dropin.wait_for_end()
+    assert (done.status, done.cause, marker.exists()) == (0, "interrupted", False)
+
+
 def test_sigterm_during_a_prompt_hook_of_the_second_turn_ends_in_a_second_result(box):
     lifeline = box.create_lifeline()
     settings = build_hook_settings("UserPromptSubmit", build_hanging_shell_command(lifeline))
