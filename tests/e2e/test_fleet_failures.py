@@ -317,8 +317,8 @@ def test_machine_ends_its_relays_when_the_server_stalls(tunnels: TunnelLab) -> N
     stall_server(tunnels.lab)
     pids = [int(line.split()[0]) for line in tunnels.list_started()]
     for dial in dials:
-        assert dial.wait(WAIT_SECONDS) == 255
-        dial.communicate()
+        _, stderr = dial.communicate(timeout=WAIT_SECONDS)
+        assert dial.returncode == 255, stderr
     assert tunnels.machine.wait(WAIT_SECONDS) == 1
     assert not any(is_running(pid) for pid in pids)
 

@@ -68,9 +68,10 @@ if sys.argv[2] == "count":
         os.write(1, b"%015d\\n" % number)
         number += 1
         if number % 64 == 0:
-            with open(sys.argv[1] + ".new", "w") as file:
+            new_path = f"{sys.argv[1]}.{os.getpid()}"
+            with open(new_path, "w") as file:
                 file.write(str(16 * number))
-            os.replace(sys.argv[1] + ".new", sys.argv[1] + ".sent")
+            os.replace(new_path, sys.argv[1] + ".sent")
 """
 
 
