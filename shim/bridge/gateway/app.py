@@ -172,6 +172,7 @@ class WebGateway:
         self._tokens = tokens
         self._limits = limits
         self._drawings = SessionDrawings()
+        self._registry_lock = anyio.Lock()
         # The files are kept in memory, because an upgrade may replace them on disk, and a page must
         # have the same version as its server.
         self._assets = {name: _read_asset(STORY_ASSETS_FOLDER, name) for name in SHARED_ASSETS}
@@ -245,7 +246,7 @@ class WebGateway:
             {
                 "sessions": [
                     _select_session_keys(session)
-                    for session in await anyio.to_thread.run_sync(self._hosts.list_sessions)
+                    for session in await self._read_registry(self._hosts.list_sessions)
                 ]
             }
         )
@@ -385,7 +386,7 @@ class WebGateway:
         id_prefix = request.path_params["id"].lower()
         matches = []
         if is_short_session_id(id_prefix) or canonicalize_uuid(id_prefix) == id_prefix:
-            matches = await anyio.to_thread.run_sync(self._hosts.find_sessions, id_prefix)
+            matches = await self._read_registry(self._hosts.find_sessions, id_prefix)
         if len(matches) != 1:
             status = 409
             if not matches:
@@ -395,6 +396,15 @@ class WebGateway:
                 "session not found" if not matches else "pass the full session id",
             )
         return matches[0]
+
+    async def _read_registry(
+        self, read: Callable[..., list[dict[str, Any]]], *args: str
+    ) -> list[dict[str, Any]]:
+        """Return sessions that a function reads from their folders, in a thread. Only one thread
+        reads at a time. Several threads would run in turn with the loop, and delay its streams.
+        """
+        async with self._registry_lock:
+            return await anyio.to_thread.run_sync(read, *args)
 
 
 class SessionAction(NamedTuple):

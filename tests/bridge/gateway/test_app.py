@@ -1,12 +1,18 @@
 """The routes of the gateway over real sockets, with stand-in hosts."""
 
 import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fixture_cases import ROOT
-from gateway_harness import OTHER, QUESTION, SESSION
+from gateway_harness import OTHER, QUESTION, SESSION, StandIns, Web
 
 from shim.bridge.gateway import app as module
+from shim.bridge.gateway.server import GatewayEndpoint
+
+PAGES = 5  # that open at once
 
 
 def test_sessions_are_listed_with_their_metadata(web, host):
@@ -291,3 +297,28 @@ def test_error_responses_are_json(web):
         web.send_request("PUT", "/sessions", {}),
     ):
         assert answered.status in (401, 404, 405) and json.loads(answered.body)["error"]
+
+
+def test_one_thread_at_a_time_reads_the_session_folders(host, tokens):
+    """Several threads would delay the streams of other pages."""
+    hosts = StandIns(host)
+    find_sessions = hosts.find_sessions
+    reading = threading.Lock()
+    overlaps = []
+
+    def find_slowly(id_prefix):
+        overlaps.append(not reading.acquire(blocking=False))
+        time.sleep(0.02)  # long enough for another request to arrive
+        if not overlaps[-1]:
+            reading.release()
+        return find_sessions(id_prefix)
+
+    hosts.find_sessions = find_slowly
+    web = Web(hosts, tokens, GatewayEndpoint(port=0))
+    try:
+        with ThreadPoolExecutor(PAGES) as pool:
+            answers = list(pool.map(web.send_get, [f"/sessions/{SESSION}"] * PAGES))
+    finally:
+        web.close()
+    assert [answer.status for answer in answers] == [200] * PAGES
+    assert overlaps == [False] * PAGES
