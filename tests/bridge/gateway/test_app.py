@@ -299,7 +299,7 @@ def test_error_responses_are_json(web):
         assert answered.status in (401, 404, 405) and json.loads(answered.body)["error"]
 
 
-def test_one_thread_at_a_time_reads_the_session_folders(host, tokens):
+def test_session_folders_are_read_in_a_single_thread(host, tokens):
     """Several threads would delay the streams of other pages."""
     hosts = StandIns(host)
     find_sessions = hosts.find_sessions
