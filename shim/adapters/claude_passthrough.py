@@ -208,7 +208,6 @@ class PassthroughTurn:
                 if block.get("type") == "tool_use" and isinstance(block["id"], str):
                     nested_call = SubagentCall(parent, block["id"], str(block.get("name")))
                     _track_call(self._nested_agents.table, block, nested_call)
-                    self._nested_agents.has_calls = True
             elif block.get("type") == "tool_use":  # its arguments have been written
                 _track_call(self._tool_calls.table, block, (block["id"], block["name"], {}))
             elif block.get("type") == "text":

@@ -99,6 +99,7 @@ class OpenToolCalls(Generic[Entry]):
     def __init__(self) -> None:
         self.calls: dict[str, Entry] = {}
         self.hidden_keys: dict[str, None] = {}  # keys of calls that the stream omits
+        self.has_added_call = False  # a call was added in this turn; it may have ended
         self._announcements: dict[str, ToolCallAnnouncement] = {}  # by key
         # the vendor's id → the name and the fingerprint of the arguments of a call that has ended
         self._ended_calls: dict[str, tuple[str, int]] = {}
@@ -218,6 +219,7 @@ class OpenToolCalls(Generic[Entry]):
 
         `spare_key` is used as the key if the call's id is empty or already in use.
         """
+        self.has_added_call = True
         call_id = announcement.call_id
         key = call_id
         if not key:

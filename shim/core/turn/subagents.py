@@ -53,7 +53,6 @@ class SubagentTracker:
         self.forwards_text = context.config.forwards_subagent_text
         self.table: OpenToolCalls[SubagentCall] = OpenToolCalls()
         self.open_calls: dict[str, SubagentCall] = self.table.calls  # by the vendor's id
-        self.has_calls = False  # a subagent has made a call in this turn, which may have ended
 
     def get_subagent(
         self, parent_call_id: str, written_parent_id: str | None, usage: Usage | None
@@ -170,7 +169,6 @@ class Subagent:
         if key is not None:
             self._check_call(call_id, tracker.open_calls[key].call_id, name, clean_input)
             return
-        tracker.has_calls = True
         if len(tracker.open_calls) >= MAX_SUBAGENT_CALLS:
             tracker.end_oldest_open_call()
         if call_id:

@@ -117,7 +117,6 @@ class ToolCalls:
         # key → open call; the key is usually the vendor's id (see OpenToolCalls)
         self.open_calls: dict[str, OpenCall] = self.table.calls
         self.result_count = 0  # the number of results that were written
-        self._has_hidden_call = False  # the stream has omitted a call, which may have ended
         # Calls and results for the frontend's hooks, or None if the frontend has no hooks.
         self.hook_events: list[HookEvent] | None = None
         self._open_call_bytes = 0  # an upper bound of the size of the open calls' arguments
@@ -359,7 +358,6 @@ class ToolCalls:
 
     def hide_call(self, call_id: str, name: str, tool_input: object, source: str = STREAM) -> None:
         """Omit a tool call and its result from the stream."""
-        self._has_hidden_call = True
         if len(self.table.hidden_keys) >= MAX_USED_IDS:
             self.table.remove_calls_hidden_from_stream()
         announcement = ToolCallAnnouncement(
@@ -385,7 +383,7 @@ class ToolCalls:
     @property
     def has_tool_activity(self) -> bool:
         """Whether the vendor has sent any tool call or tool result in this turn."""
-        return any((self.result_count, self.open_calls, self._has_hidden_call, self._early_results))
+        return any((self.result_count, self.table.has_added_call, self._early_results))
 
     # -- end of the turn ---------------------------------------------------------------------------
 

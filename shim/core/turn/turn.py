@@ -622,7 +622,7 @@ class Turn:
         activities = (
             self.assistant_message.number,
             self.tool_calls.has_tool_activity,
-            self.subagents.has_calls,
+            self.subagents.table.has_added_call,
             self.permission_requests.pending,
         )
         return any(activities)
@@ -823,7 +823,7 @@ class Turn:
         effects = (
             calls.has_tool_activity,
             calls.denials.entries,
-            self.subagents.has_calls,
+            self.subagents.table.has_added_call,
             message.number > 1,
         )
         open_call_names = ""
