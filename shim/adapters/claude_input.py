@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.adapter.adapter import ChildInput, LaunchRequest
-from shim.core.claude.control_responses import build_error_response, build_response_line
+from shim.core.claude.control_responses import build_control_error, build_control_response_line
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump_json
@@ -85,7 +85,7 @@ class ClaudeInput(ChildInput):
 
 def encode_control_response(response: Mapping[str, Any]) -> bytes:
     """Encode the response to a control request from the child."""
-    return _encode_line(build_response_line(response))
+    return _encode_line(build_control_response_line(response))
 
 
 def encode_unsupported_request_error(request_id: str, subtype: object) -> bytes:
@@ -93,7 +93,7 @@ def encode_unsupported_request_error(request_id: str, subtype: object) -> bytes:
     would wait forever.
     """
     error = f"Unsupported control request: {subtype}"
-    return encode_control_response(build_error_response(request_id, error))
+    return encode_control_response(build_control_error(request_id, error))
 
 
 def _encode_line(value: object) -> bytes:

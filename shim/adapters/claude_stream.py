@@ -7,7 +7,7 @@ from typing import Any
 from shim.adapters.claude_input import encode_control_response
 from shim.adapters.claude_passthrough import PassthroughTurn
 from shim.core.adapter.translator import Event, Translator
-from shim.core.claude.control_responses import build_error_response
+from shim.core.claude.control_responses import build_control_error
 from shim.core.claude.normalize import ClaudeEventNormalizer
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.surrogates import count_incomplete_trailing_chars, join_split_chars
@@ -114,7 +114,7 @@ class ClaudeTranslator(Translator):
             request = event.get("request")
             request_id = str(event.get("request_id"))
             text = TOO_LARGE_MESSAGE.format(size=size)
-            response = build_error_response(request_id, text)
+            response = build_control_error(request_id, text)
             if isinstance(request, dict) and request.get("subtype") == "can_use_tool":
                 denial = {"behavior": "deny", "message": text}
                 response = {"subtype": "success", "request_id": request_id, "response": denial}

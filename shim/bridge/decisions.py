@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from shim.core.claude.control_responses import build_response_line
+from shim.core.claude.control_responses import build_control_response_line
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, MAX_OPEN_PROMPTS
 from shim.core.errors import FrontendError
 from shim.core.policy.call_effects import CHANGE_TOOLS, CONTENT_SEARCH_TOOL, READ_TOOLS, SHELL_TOOLS
@@ -76,7 +76,7 @@ class PermissionPrompt(NamedTuple):
             "request_id": self.request_id,
             "response": self.build_decision(choice),
         }
-        return build_response_line(response)
+        return build_control_response_line(response)
 
 
 class PermissionPromptQueue:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shim.bridge.attach.local_services import FrontendHooksAndMcpServers
 from shim.bridge.attach.turn_filter import FrontendOutputOptions, FrontendTurnFilter, TurnOwner
-from shim.core.claude.control_responses import build_error_response, build_response_line
+from shim.core.claude.control_responses import build_control_error, build_control_response_line
 from shim.core.claude.messages import PRIORITY_NOW, parse_json_line, parse_user_message
 from shim.core.claude.permissions import (
     DENIED_BY_RULE_TEXT,
@@ -148,7 +148,7 @@ class FrontendSessionBridge:
         self._is_stdin_closed = True
         self._send_deaf()
         for request_id in self._local_services.open_request_ids:
-            self._send_reply(request_id, build_error_response(request_id, FRONTEND_LEFT_ERROR))
+            self._send_reply(request_id, build_control_error(request_id, FRONTEND_LEFT_ERROR))
         self._local_services.open_request_ids.clear()
 
     def _send_deaf(self) -> None:
@@ -284,7 +284,7 @@ class FrontendSessionBridge:
             return
         if len(self._open_requests) >= MAX_OPEN_REQUESTS:
             self._write_response(
-                build_error_response(frontend_id, "Too many requests are already open")
+                build_control_error(frontend_id, "Too many requests are already open")
             )
             return
         self._open_requests[request_id] = frontend_id
@@ -421,7 +421,7 @@ class FrontendSessionBridge:
 
     def _on_host_request(self, request_id: str, request: object) -> None:
         if self._is_stdin_closed:
-            self._send_reply(request_id, build_error_response(request_id, FRONTEND_LEFT_ERROR))
+            self._send_reply(request_id, build_control_error(request_id, FRONTEND_LEFT_ERROR))
             return
         self._local_services.open_request_ids.add(request_id)
         self._write_line({"type": "control_request", "request_id": request_id, "request": request})
@@ -445,7 +445,7 @@ class FrontendSessionBridge:
         self.pending_stop_ids.discard(request_id)
         if request_id in self._open_requests:
             if (frontend_id := self._open_requests.pop(request_id)) is not INTERNAL_REQUEST:
-                self._write_response(build_error_response(frontend_id, reason))
+                self._write_response(build_control_error(frontend_id, reason))
             self._finish_initialize(request_id, reason)
         elif request_id in self._prompt_ids_by_answer:
             # The host could not read the answer.
@@ -477,7 +477,7 @@ class FrontendSessionBridge:
         self._add_frame("answer", id=self._create_id(), question=prompt_id, decision=decision)
 
     def _write_response(self, response: Mapping[str, Any]) -> None:
-        self._write_line(build_response_line(response))
+        self._write_line(build_control_response_line(response))
 
     def _write_line(self, line: Mapping[str, Any]) -> None:
         self.lines.append(dump_json(line))

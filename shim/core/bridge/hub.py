@@ -43,7 +43,7 @@ from shim.core.bridge.requests import (
 )
 from shim.core.bridge.status import BackgroundSessionInfo, SessionStatus, derive_session_name
 from shim.core.bridge.subscribers import SessionSubscribers
-from shim.core.claude.control_responses import build_response_line
+from shim.core.claude.control_responses import build_control_response_line
 from shim.core.claude.permissions import NOT_GRANTED_TEXT, PROMPT_TIMEOUT_TEXT
 from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.bounded_dict import BoundedDict
@@ -273,7 +273,7 @@ class SessionHub:
 
     def send_control_response(self, request_id: str, response: Mapping[str, Any]) -> None:
         """Send the response to one of the conversation's control requests."""
-        self.queue_stdin_line(build_response_line({**response, "request_id": request_id}))
+        self.queue_stdin_line(build_control_response_line({**response, "request_id": request_id}))
 
     def forward_callback(self, callback: CallbackRequest) -> None:
         """Forward a callback request to its client. If the request has no client, a fallback
@@ -377,7 +377,7 @@ class SessionHub:
         response = b""
         if answer_body is not None:
             fields = {"subtype": "success", "request_id": prompt_id, "response": answer_body}
-            response = dump_json(build_response_line(fields))
+            response = dump_json(build_control_response_line(fields))
             self.append_log_record(STDIN_LETTER, response)
         self.append_note_to_session_log("settled", **outcome._asdict())
         if response:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from shim.core.bridge.client import ConnectedClient
 from shim.core.bridge.frames import FrameRefusedError
-from shim.core.claude.control_responses import build_error_response
+from shim.core.claude.control_responses import build_control_error
 from shim.core.claude.hooks.callbacks import MATCH_ALL, MAX_CALLBACKS_PER_EVENT
 from shim.core.policy import PRE_TOOL_EVENT
 from shim.core.reading.values import as_dict, as_list
@@ -223,7 +223,7 @@ class ClientCallbackRouter:
             text = SERVER_CLIENT_LEFT
             if kind != "mcp_message":
                 text = f"Unsupported control request subtype: {kind}"
-            return build_error_response(callback.request_id, text)
+            return build_control_error(callback.request_id, text)
         event = as_dict(callback.request.get("input")).get("hook_event_name")
         denial = {
             "hookEventName": event,

@@ -22,7 +22,7 @@ from shim.core.cast.protocol_lines import (
     ProtocolLine,
     parse_protocol_line,
 )
-from shim.core.claude.control_responses import build_response_line
+from shim.core.claude.control_responses import build_control_response_line
 from shim.core.reading.bounded_dict import BoundedDict
 
 # The limit for lines from the live program that wait for the replay. Further lines are dropped.
@@ -473,7 +473,7 @@ class ReplayLiveInput:
         """
         if request.kind.startswith("control_request/") and len(self.responses) < MAX_PENDING_LINES:
             response = {"subtype": "success", "request_id": request.id, "response": {}}
-            self.responses.append(orjson.dumps(build_response_line(response)) + b"\n")
+            self.responses.append(orjson.dumps(build_control_response_line(response)) + b"\n")
 
     def answer_pending_control_requests(self) -> None:
         """Queue a successful response to each pending request."""

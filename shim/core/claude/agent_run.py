@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from shim.core.claude.agent_definitions import INHERITED_MODEL, AgentDefinition
 from shim.core.claude.argv.flags import Invocation
 from shim.core.claude.argv.merge import FRONTEND_FIELDS, build_conversation_args
-from shim.core.claude.control_responses import build_error_response, build_response_line
+from shim.core.claude.control_responses import build_control_error, build_control_response_line
 from shim.core.claude.hooks.callbacks import HookCallbacks, HookEvent
 from shim.core.claude.hooks.commands import (
     RUN_EVENTS,
@@ -279,7 +279,7 @@ class AgentRun:
         request calls a hook, otherwise "".
         """
         answer = rename_answered_event(response, hook_event)
-        self.queue_line(build_response_line({**answer, "request_id": request_id}))
+        self.queue_line(build_control_response_line({**answer, "request_id": request_id}))
 
     def start(self) -> None:
         """Queue the lines that start the run."""
@@ -418,7 +418,7 @@ class AgentRequests:
         data = dump_json(line) + b"\n"
         if len(data) > self._max_line_bytes or len(self._open) >= MAX_OPEN_REQUESTS:
             run_request_id = event.get("request_id")
-            response = build_error_response(
+            response = build_control_error(
                 run_request_id, "the request cannot be sent to the frontend"
             )
             run.answer_request(run_request_id, response, hook_event)

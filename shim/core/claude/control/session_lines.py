@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from shim.core.claude.control.handlers import ControlRequestError
-from shim.core.claude.control_responses import build_error_response, build_response_line
+from shim.core.claude.control_responses import build_control_error, build_control_response_line
 from shim.core.claude.session_state import SessionState
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import shorten_line_to_fit
@@ -56,13 +56,13 @@ class ControlOutputWriter:
         response = {"subtype": "success", "request_id": request_id, **envelope}
         if body is not None:
             response["response"] = body
-        self.write_line(build_response_line(response))
+        self.write_line(build_control_response_line(response))
 
     def _write_error_response(self, request_id: object, refusal: ControlRequestError) -> None:
-        response = build_error_response(request_id, str(refusal))
+        response = build_control_error(request_id, str(refusal))
         if refusal.code:
             response["error_code"] = refusal.code
-        self.write_line(build_response_line(response))
+        self.write_line(build_control_response_line(response))
 
     def write_line(self, line: Mapping[str, Any]) -> None:
         """Write a line. A line that is too long is shortened."""
