@@ -147,7 +147,7 @@ class MessageLoop(ConversationLoop):
         while (message := await self._wait_for_message()) is not None:
             command = state.parse_local_command(message)
             if self._session_lines is not None:
-                # No hooks run for a command that the shim answers, and after SIGINT.
+                # No hooks run after SIGINT, or for a command that the shim answers.
                 has_hooks = command is None and not self._is_ending
                 self._session_lines.start_turn(message.text if has_hooks else None)
             self._turn_running = True
@@ -186,22 +186,22 @@ class MessageLoop(ConversationLoop):
         `command` is the command in the message that the shim answers. `command_call` is the
         invocation of a command file.
         """
-        refusal = await self._wait_for_prompt_hooks()
+        rejection = await self._wait_for_prompt_hooks()
         child_driver = self._driver.active_child_driver
         stream = child_driver.stream
         if self._is_ending or self._interrupted_early:  # interrupted before the turn started
             await child_driver.cancel_turn(message)
         elif command is not None:
             await self._answer_local_command(message, command)
-        elif refusal is not None and refusal.is_error:
-            await child_driver.refuse_turn(message, ShimError(refusal.text))
-        elif refusal is not None:
+        elif rejection is not None and rejection.is_error:
+            await child_driver.refuse_turn(message, ShimError(rejection.text))
+        elif rejection is not None:
             await child_driver.finish_turn_without_vendor(
-                message, refusal.text, refusal.build_rejection_notice()
+                message, rejection.text, rejection.build_rejection_notice()
             )
-            if refusal.stays_in_context:
+            if rejection.stays_in_context:
                 self._store_as_context(message)
-                self._store_as_context(UserMessage(refusal.format_for_model(), is_from_hook=True))
+                self._store_as_context(UserMessage(rejection.format_for_model(), is_from_hook=True))
         elif not message.needs_reply:
             await child_driver.finish_turn_without_vendor(message)
             self._store_as_context(message)

@@ -372,7 +372,7 @@ class ControlSession(ControlOutputWriter):
 
     def _continue_after_call_hook(self, call_id: str) -> list[FrontendAction]:
         """Decide about a tool call if all PreToolUse callbacks have answered."""
-        if self.hooks.is_waiting(PRE_TOOL_EVENT, call_id):
+        if self.hooks.is_waiting_for_call_hook(PRE_TOOL_EVENT, call_id):
             return []
         waiting = [
             pending
@@ -400,7 +400,7 @@ class ControlSession(ControlOutputWriter):
         request = pending.request
         hook_decision = find_permission_hook_decision(answer)
         if hook_decision is None:
-            if pending.fallback_denial is None or self.hooks.is_waiting(
+            if pending.fallback_denial is None or self.hooks.is_waiting_for_call_hook(
                 PERMISSION_EVENT, event.call_id
             ):
                 return []
@@ -524,7 +524,7 @@ class ControlSession(ControlOutputWriter):
             request,
             self._merge_hook_decisions(pending),
             has_open_hooks=pending.runs_commands
-            or self.hooks.is_waiting(PRE_TOOL_EVENT, request.call_id),
+            or self.hooks.is_waiting_for_call_hook(PRE_TOOL_EVENT, request.call_id),
             prompt_error=self._find_prompt_error(),
         )
         if isinstance(outcome, WaitForHooks):

@@ -79,8 +79,8 @@ class SessionHooks:
         self._output = output
         self._create_id = create_id
         # The hooks that may decide about a tool call, by the id of their request: callbacks, and the
-        # commands of PermissionRequest hooks. They have a table of their own, so that no other hook
-        # removes a denial that is still to come.
+        # commands of PermissionRequest hooks. They have a table of their own, so that hooks with
+        # feedback cannot evict a hook that may still deny a call.
         self._open_call_hooks = BoundedDict[str, OpenHook](MAX_OPEN_HOOKS)
         # The callbacks whose feedback the turn waits for, by the id of their request.
         self._open_feedback_hooks = BoundedDict[str, OpenHook](MAX_OPEN_HOOKS)
@@ -89,7 +89,7 @@ class SessionHooks:
         self._executed_calls = BoundedDict[str, None](MAX_OPEN_HOOKS)
         self._call_starts = BoundedDict[str, int](MAX_OPEN_HOOKS)  # call id → elapsed ms
         self._waits_for_prompt_hooks = False  # the user's message is not sent yet
-        self._prompt_refusal: PromptHookRejection | None = None  # the first one
+        self._prompt_rejection: PromptHookRejection | None = None  # the first one
         self._compaction_refusal = ""  # why a hook command has blocked a compaction
 
     @property
@@ -115,7 +115,7 @@ class SessionHooks:
     def call_prompt_hooks(self, prompt: str) -> None:
         """Call the UserPromptSubmit hooks for a message that is sent after their answers."""
         self._waits_for_prompt_hooks = True
-        self._prompt_refusal = None
+        self._prompt_rejection = None
         self.call_hooks(build_prompt_event(prompt))
 
     def call_stop_hooks(self, last_text: str, *, has_continued: bool) -> None:
@@ -143,7 +143,7 @@ class SessionHooks:
             if not call.hook.runs_in_background:
                 self._open_call_hooks[call.call_id] = OpenHook(event, "")
         self.send_callbacks(event)
-        return self.is_waiting(PERMISSION_EVENT, request.call_id)
+        return self.is_waiting_for_call_hook(PERMISSION_EVENT, request.call_id)
 
     def _complete_event(self, event: HookEvent) -> HookEvent:
         """Return an event with absolute paths and, for a tool result, with the call's duration."""
@@ -258,7 +258,7 @@ class SessionHooks:
         hook = self._open_call_hooks.pop(request_id, None)
         return hook or self._open_feedback_hooks.pop(request_id, None)
 
-    def is_waiting(self, event_name: str, call_id: str) -> bool:
+    def is_waiting_for_call_hook(self, event_name: str, call_id: str) -> bool:
         """Return whether a hook that may decide about a tool call is still unanswered."""
         return any(
             hook.event.name == event_name and hook.event.call_id == call_id
@@ -382,21 +382,21 @@ class SessionHooks:
         """Store the rejection of the user's message, if a hook's answer is the first rejection.
         `reason` replaces the answer's reason.
         """
-        if self._prompt_refusal is not None or not self._waits_for_prompt_hooks:
+        if self._prompt_rejection is not None or not self._waits_for_prompt_hooks:
             return
-        refusal = parse_prompt_hook_rejection(answer, event.fields["prompt"])
-        if refusal is not None and reason:
-            refusal = refusal._replace(reason=reason)
-        self._prompt_refusal = refusal
+        rejection = parse_prompt_hook_rejection(answer, event.fields["prompt"])
+        if rejection is not None and reason:
+            rejection = rejection._replace(reason=reason)
+        self._prompt_rejection = rejection
 
     def take_prompt_rejection(self) -> PromptHookRejection | None:
         """Return the first rejection of the user's message by a hook, and remove it. Return None if
         no hook has rejected the message. Answers that arrive later are ignored.
         """
         self._waits_for_prompt_hooks = False
-        refusal = self._prompt_refusal
-        self._prompt_refusal = None
-        return refusal
+        rejection = self._prompt_rejection
+        self._prompt_rejection = None
+        return rejection
 
     # -- results of commands -----------------------------------------------------------------------
 
