@@ -101,13 +101,13 @@ class PermissionDecider:
         `decision` is None while hooks or the frontend still have to decide.
         """
         await self._output.write_lines(self._control.take_output())
-        self._launcher.context.log(
-            "asked", level="debug", tool=request.tool, frontend=decision is None
-        )
+        waits_for_hooks = self._control.is_awaiting_hook_decisions(request)
+        has_prompt = decision is None and not waits_for_hooks
+        self._launcher.context.log("asked", level="debug", tool=request.tool, frontend=has_prompt)
         self.start_prompt_tasks()
         if decision is not None:
             await self._send_decision(request, decision)
-        elif self._control.is_awaiting_hook_decisions(request):
+        elif waits_for_hooks:
             self._start_task(self._skip_slow_hooks, request)
 
     # -- hooks -------------------------------------------------------------------------------------
