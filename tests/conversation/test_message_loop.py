@@ -592,6 +592,20 @@ def build_hook_settings(event, shell_command):
     return json.dumps({"hooks": {event: [{"hooks": [hook]}]}})
 
 
+def signal_during_hook(box, number, event, output_flags):
+    """Send a signal while a hook command runs, before the turn has a stream. Return the ended run."""
+    lifeline = box.create_lifeline()
+    shell_command = f"echo second | {{ {build_hanging_shell_command(lifeline)}; }}"
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": box.create_fake()}
+    args = ("-p", "hi", "--settings", build_hook_settings(event, shell_command), *output_flags)
+    with box.start_claude(*args, environment=environment) as dropin:
+        lifeline.wait_for("command")
+        dropin.send_signal(number)
+        done = dropin.wait_for_end()
+    assert lifeline.wait_until_closed()
+    return done
+
+
 @pytest.mark.parametrize(
     ("number", "event", "output_flags"),
     [
@@ -604,37 +618,17 @@ def test_termination_signal_during_a_hook_before_the_stream_ends_in_a_result(
     box, number, event, output_flags
 ):
     """P13"""
-    lifeline = box.create_lifeline()
-    settings = build_hook_settings(
-        event, f"echo second | {{ {build_hanging_shell_command(lifeline)}; }}"
-    )
-    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": box.create_fake()}
-    args = ("-p", "hi", "--settings", settings, *output_flags)
-    with box.start_claude(*args, environment=environment) as dropin:
-        lifeline.wait_for("command")
-        dropin.send_signal(number)
-        done = dropin.wait_for_end()
+    done = signal_during_hook(box, number, event, output_flags)
     assert (done.status, done.cause, done.stderr) == (128 + number, "signal", "")
     assert done.result["errors"] == [f"the turn was stopped by {number.name}"]
-    assert lifeline.wait_until_closed()
 
 
 @pytest.mark.parametrize("output_flags", [("--output-format", "json"), STREAM])
 @pytest.mark.parametrize("event", ["SessionStart", "UserPromptSubmit"])
 def test_sigint_during_a_hook_before_the_stream_ends_in_a_result(box, event, output_flags):
     """P17"""
-    lifeline = box.create_lifeline()
-    settings = build_hook_settings(
-        event, f"echo second | {{ {build_hanging_shell_command(lifeline)}; }}"
-    )
-    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": box.create_fake()}
-    args = ("-p", "hi", "--settings", settings, *output_flags)
-    with box.start_claude(*args, environment=environment) as dropin:
-        lifeline.wait_for("command")
-        dropin.send_signal(signal.SIGINT)
-        done = dropin.wait_for_end()
+    done = signal_during_hook(box, signal.SIGINT, event, output_flags)
     assert (done.status, done.cause, done.stderr) == (0, "interrupted", "")
-    assert lifeline.wait_until_closed()
 
 
 def test_no_prompt_hook_runs_after_sigint(box):
