@@ -6,8 +6,8 @@ for the login code of the printed URL. A request with the cookie must also send 
 in the header X-Shim-Page. Bodies and responses are JSON.
 
 SESSION is {id, session, vendor, name, cwd, created, started, updated, alive, state, status,
-waitingFor, needs, detail, driver, version, machine, away}: the metadata in `host.json`, times in ms since 1970,
-null for unknown values. `updated` is the time of the last change.
+waitingFor, needs, detail, driver, version, machine, away}: the metadata in `host.json`, times in ms
+since 1970, null for unknown values. `updated` is the time of the last change.
 
 An error is {error: a sentence, ...}: 400 invalid request, 401 no valid token, 403 not permitted,
 404 no such session, 409 {driver} another client controls the session (`take: true` takes it), {by,
@@ -401,7 +401,8 @@ class WebGateway:
         self, read: Callable[..., list[dict[str, Any]]], *args: str
     ) -> list[dict[str, Any]]:
         """Return sessions that a function reads from their folders, in a thread. Only one thread
-        reads at a time. Several threads would run in turn with the loop, and delay its streams.
+        reads at a time. Several threads would compete with the loop for the interpreter, and delay
+        the streams of other pages.
         """
         async with self._registry_lock:
             return await anyio.to_thread.run_sync(read, *args)

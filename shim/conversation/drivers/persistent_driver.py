@@ -67,7 +67,7 @@ HEARTBEATS_PER_TIMEOUT = 3
 # the next answer.
 MAX_LATE_CHUNKS = 256
 
-# The answer to a request that nobody decides any more: the turn is over or interrupted, or the
+# The answer to a request that needs no decision any more: the turn is over or interrupted, or the
 # vendor has withdrawn the request.
 UNDECIDED_DENIAL = PermissionDecision(False, ends_turn=True)
 
